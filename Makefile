@@ -1,0 +1,51 @@
+# `make sweep` and `make test` are all the set-up there is. PYTHON and VENV can be given, as in
+# `make test PYTHON=python3.13 VENV=/tmp/env`.
+PYTHON ?= python3
+VENV ?= .venv
+PY := "$(VENV)/bin/python"
+
+# What the sweep is asked for, as in `make sweep ARGS="arch=llama layout=cp4_ep4"`.
+ARGS ?= -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
+# What pytest is asked for besides, as in `make test PYTEST_ARGS="-k resume"`.
+PYTEST_ARGS ?=
+STORE ?= sqlite:///outputs/mlflow.db
+PORT ?= 5000
+
+.DEFAULT_GOAL := help
+.PHONY: help env sweep test test-fast check format ui clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
+
+env: $(VENV)/.installed  ## make the environment in .venv, or bring it up to date
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"{sys.executable} is \
+	Python {sys.version.split()[0]}: 3.11 or later is needed, as in make PYTHON=python3.12")'
+	"$(PYTHON)" -m venv "$(VENV)"
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch "$@"
+
+sweep: env  ## run a sweep (ARGS="..." replaces what it runs)
+	@$(PY) -m sweep $(ARGS)
+
+test: env  ## run every test
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+test-fast: env  ## run the tests that need no second process
+	@$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+check: env  ## lint, formatting and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: env  ## repair what ruff can repair
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+ui: env  ## show the recorded runs in a browser, on loopback
+	@$(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri "$(STORE)"
+
+clean:  ## remove the environment and the tools' caches; results stay
+	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis
