@@ -22,8 +22,11 @@ env: $(VENV)/.installed  ## make the environment in .venv, or bring it up to dat
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"{sys.executable} is \
 	Python {sys.version.split()[0]}: 3.11 or later is needed, as in make PYTHON=python3.12")'
-	"$(PYTHON)" -m venv "$(VENV)"
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "making the environment in $(VENV): a few minutes, once"
+	@"$(PYTHON)" -m venv "$(VENV)"
+# Compiling every installed module takes as long as installing them; most are never imported.
+	@$(PY) -m pip install --quiet --no-compile --disable-pip-version-check \
+		-c constraints.txt -e '.[dev]'
 	@touch "$@"
 
 sweep: env  ## run a sweep (ARGS="..." replaces what it runs)
