@@ -1,0 +1,1 @@
+"""What needs the hub: comparing the published configurations, and the published tokenizers."""

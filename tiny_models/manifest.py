@@ -1,0 +1,54 @@
+"""`tiny_model.json`: what a checkpoint is, and the digest of each of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+NAME = "tiny_model.json"
+LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a checkpoint's bytes."""
+    return {name: version(name) for name in LIBRARIES} | {"machine": platform.machine()}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write(folder: Path, about: dict[str, Any]) -> None:
+    """Write the manifest of the files in `folder`."""
+    files = {path.name: digest(path) for path in sorted(folder.iterdir())}
+    text = json.dumps(about | {"versions": versions(), "files": files}, indent=2, sort_keys=True)
+    (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The manifest of `folder`, or None if it has no readable one."""
+    try:
+        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
+
+
+def problem(folder: Path) -> str | None:
+    """What is wrong with the checkpoint in `folder`, or None if every file is as written."""
+    found = read(folder)
+    if found is None:
+        return f"{NAME} is missing or unreadable"
+    for name, expected in found["files"].items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if digest(path) != expected:
+            return f"{name} is damaged"
+    return None

@@ -1,0 +1,81 @@
+"""Seeded weights: transformers' own initialisation, then no constant left as it was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .errors import TinyModelError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+PERTURBATION = 0.02
+HASH_TABLE = "tid2eid"
+
+
+def build(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
+    """A float32 CPU model of `config`; the caller's random state stays as it was."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.eval()
+    with torch.no_grad():
+        for name, tensor in stored_tensors(model):
+            _leave_no_constant(name, tensor, seed, config)
+    _check_finite(model)
+    return model
+
+
+def stored_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers, each once (tied ones under their first name)."""
+    kept = model.state_dict(keep_vars=True)
+    yield from model.named_parameters()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+
+
+def _leave_no_constant(
+    name: str, tensor: torch.Tensor, seed: int, config: PreTrainedConfig
+) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(_seed_of(seed, name))
+    if name.endswith(HASH_TABLE):
+        tensor.copy_(_hash_table(tensor, config.num_local_experts, generator))
+    elif tensor.is_floating_point() and _is_predictable(tensor):
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32)
+        tensor.add_(noise.to(tensor.dtype), alpha=PERTURBATION)
+
+
+def _is_predictable(tensor: torch.Tensor) -> bool:
+    # Vectors are constants or, as in mamba's A_log, the same for every seed: a load that loses
+    # one would put the very same values back.
+    return tensor.ndim <= 1 or bool((tensor == tensor.flatten()[0]).all())
+
+
+def _hash_table(like: torch.Tensor, experts: int, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    order = torch.rand(like.shape[0], experts, generator=generator).argsort(dim=1, stable=True)
+    return order[:, : like.shape[1]].to(like.dtype)
+
+
+def _seed_of(seed: int, name: str) -> int:
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return int.from_bytes(digest[:7], "big")
+
+
+def _check_finite(model: PreTrainedModel) -> None:
+    import torch
+
+    for name, tensor in stored_tensors(model):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise TinyModelError(
+                f"{name} of {model.config.model_type} was left uninitialised by transformers: "
+                "nothing written; report it with the versions of torch and transformers"
+            )
