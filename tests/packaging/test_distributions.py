@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tiny_models
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,3 +115,10 @@ def test_installed_tiny_models_shows_its_help_in_any_folder(
     installed: Path, tmp_path: Path
 ) -> None:
     assert "--scale" in run(installed, "-m", "tiny_models", "--help", cwd=tmp_path)
+
+
+def test_installed_tiny_models_finds_every_published_configuration(
+    installed: Path, tmp_path: Path
+) -> None:
+    code = "import tiny_models as t; print(*(n for n in t.names() if t.get(n).published))"
+    assert run(installed, "-c", code, cwd=tmp_path).split() == list(tiny_models.names())
