@@ -84,6 +84,25 @@ def chatml(specials: Mapping[str, int], eos: str, pad: str, bos: str | None = No
     )
 
 
+def glm(first: int) -> Chat:
+    """The format of the GLM family, whose special tokens follow each other from id `first`."""
+    tokens = ("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
+    roles = ("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+    return Chat(
+        specials={token: first + at for at, token in enumerate(tokens + roles)},
+        eos="<|endoftext|>",
+        pad="<|endoftext|>",
+        start="[gMASK]<sop>",
+        headers={
+            "system": "<|system|>\n",
+            "user": "<|user|>\n",
+            "assistant": "<|assistant|>\n",
+            "tool": "<|observation|>\n",
+        },
+        assistant_end="<|endoftext|>",
+    )
+
+
 def _literal(value: object) -> str:
     # JSON strings and objects are Jinja literals too.
     return json.dumps(value, ensure_ascii=False)

@@ -52,9 +52,7 @@ def check_seed(seed: object) -> None:
         raise TinyModelError(f"seed {seed!r} is not an integer from 0 to 2**63 - 1")
 
 
-def _fill(
-    stage: Path, model: TinyModel, scale: str, seed: int, published_tokenizer: bool
-) -> None:
+def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokenizer: bool) -> None:
     from . import tokenizer, weights
 
     config = model.config(scale)
@@ -96,7 +94,9 @@ def _check_space(stage: Path, built: PreTrainedModel) -> None:
     needed = sum(t.numel() * t.element_size() for t in built.state_dict().values())
     free = shutil.disk_usage(stage).free
     if free < needed + SPARE_BYTES:
-        raise TinyModelError(_no_space(stage.parent, f"{needed >> 20} MB needed, {free >> 20} free"))
+        raise TinyModelError(
+            _no_space(stage.parent, f"{needed >> 20} MB needed, {free >> 20} free")
+        )
 
 
 def _no_space(folder: Path, detail: str) -> str:
