@@ -1,0 +1,1 @@
+"""Hydra finds its plugins here: the sweeper and the launchers of `sweep`."""

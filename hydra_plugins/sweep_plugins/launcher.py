@@ -1,0 +1,98 @@
+"""Launchers: the submitit plugin's own, with a bound on what runs at once."""
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, JobStatus
+
+from hydra_plugins.hydra_submitit_launcher.submitit_launcher import LocalLauncher
+
+
+class SlotLauncher(LocalLauncher):
+    """`submitit_local` that starts a job when a slot is free, and outlives the death of any.
+
+    `observer` (a sweep.session.Session) is told of each start and end; results travel on disk.
+    """
+
+    observer: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The launcher itself is what submitit pickles for a job; the observer stays here.
+        return {key: value for key, value in self.__dict__.items() if key != "observer"}
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Run every job; a job that died without a result is a failed return, not an exception."""
+        from sweep.slots import Pool, SlotRunner
+
+        session = self.observer
+        assert session is not None, "SlotLauncher runs under CaseSweeper"
+        markers = [uuid.uuid4().hex for _ in job_overrides]
+        returns: list[JobReturn] = [_lost("never started") for _ in job_overrides]
+
+        def start(index: int, gpus: Sequence[str]) -> Any:
+            session.started(index, markers[index])
+            with _environment(session.job_environment(markers[index])):
+                return self._submit(list(job_overrides[index]), initial_job_idx + index, gpus)
+
+        def ended(index: int, job: Any) -> None:
+            returns[index] = _result(job)
+            session.ended(index, str(job.paths.stderr))
+
+        runner = SlotRunner(Pool(session.machine, session.slots), start, ended, session.tick)
+        runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
+        return returns
+
+    def _submit(self, overrides: list[str], number: int, gpus: Sequence[str]) -> Any:
+        if gpus:
+            overrides.append(f"gpus='{','.join(gpus)}'")
+        return self._executor().submit(
+            self, overrides, "hydra.sweep.dir", number, f"job_id_for_{number}",
+            Singleton.get_state(),
+        )  # fmt: skip
+
+    def _executor(self) -> Any:
+        # As BaseSubmititLauncher.launch builds it, which submits all jobs at once and raises.
+        import submitit
+
+        params = dict(self.params)
+        executor = submitit.AutoExecutor(
+            folder=params.pop("submitit_folder"),
+            cluster=self._EXECUTOR,
+            local_max_num_timeout=0,  # a case is never run again unasked
+        )
+        executor.update_parameters(**params)
+        return executor
+
+
+def _result(job: Any) -> JobReturn:
+    try:
+        result: JobReturn = job.results()[0]
+        return result
+    except Exception as error:  # noqa: BLE001  # whatever submitit says of a job that died
+        return _lost(str(error))
+
+
+def _lost(reason: str) -> JobReturn:
+    lost = JobReturn(status=JobStatus.FAILED)
+    lost.return_value = RuntimeError(reason)
+    return lost
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key)
+            else:
+                os.environ[key] = value

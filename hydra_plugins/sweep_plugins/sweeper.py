@@ -1,0 +1,34 @@
+"""The sweeper: Hydra's basic one, with a plan before the jobs and a judgement after them."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
+
+
+class CaseSweeper(BasicSweeper):
+    """Expands the command line as the basic sweeper does, and runs each case once."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
+        from sweep.machine import this_machine
+        from sweep.plan import plan
+        from sweep.session import Session
+
+        assert self.hydra_context is not None
+        assert self.launcher is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        combinations = self.split_arguments(parser.parse_overrides(arguments), None)[0]
+        machine = this_machine()
+        session = Session(plan(combinations, self._compose, machine), machine)
+        setattr(self.launcher, "observer", session)  # noqa: B010  # a launcher of ours has it
+        launcher = self.launcher
+        sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))
+
+    def _compose(self, overrides: Sequence[str]) -> DictConfig:
+        assert self.hydra_context is not None
+        assert self.config is not None
+        return self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))

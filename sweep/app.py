@@ -1,0 +1,69 @@
+"""The command `python -m sweep`: Hydra composes, and what goes wrong is one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from sweep import schema
+from sweep.complaints import one_line
+from sweep.errors import MachineryError, RequestError
+from sweep.files import conf_dir
+from sweep.usage import usage
+
+schema.register()  # also in the jobs, which import this module for `task`
+
+
+def main() -> int:
+    """Run Hydra on the command line; returns the exit code: 0, 1, 2 or 3 (or 130, interrupted)."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(usage())
+        return 0
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
+    run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
+    try:
+        run()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    except MachineryError as error:
+        return _complain(str(error), 3)
+    except KeyboardInterrupt:
+        return _complain("interrupted before the first case", 130)
+    except Exception as error:
+        line = one_line(error)
+        if line is None:
+            raise
+        return _complain(line, 2)
+    return 0
+
+
+def task(config: DictConfig) -> None:
+    """One composed case: a job of a sweep, or without `-m` all of it, in the foreground."""
+    if config.case_id is not None:
+        from sweep.job import run_job
+
+        run_job(config)
+        return
+    try:
+        sys.exit(_foreground(config))
+    except (RequestError, OmegaConfBaseException) as error:  # Hydra would print a traceback
+        sys.exit(_complain(str(one_line(error)), 2))
+
+
+def _foreground(config: DictConfig) -> int:
+    from sweep.machine import this_machine
+    from sweep.plan import plan_one
+    from sweep.session import run_foreground
+
+    planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
+    return run_foreground(planned, this_machine())
+
+
+def _complain(line: str, code: int) -> int:
+    print(f"sweep: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,120 @@
+"""A case: one combination, resolved; what every step after planning is about."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import BaseModel, ConfigDict
+
+from sweep.errors import RequestError
+from sweep.machine import Machine
+from sweep.schema import Device, LayoutConf, Settings
+
+
+class Case(BaseModel):
+    """The labels of a case, as they appear on disk, in MLflow and in reports."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    arch: str
+    layout: str
+    feature: str
+    trainer: str
+    scale: str
+    device: str
+    dtype: str
+    seed: int
+    steps: int
+    world_size: int
+
+
+def layout_name(layout: LayoutConf) -> str:
+    """`single`, `fsdp4_ep4`, `cp4_ep1`, `dp2_cp2_ep4`: a layout is named by its degrees."""
+    if layout.world_size == 1:
+        return "single"
+    if layout.cp == 1:
+        degrees = f"fsdp{layout.dp_shard}"
+    elif layout.dp_shard == 1:
+        degrees = f"cp{layout.cp}"
+    else:
+        degrees = f"dp{layout.dp_shard}_cp{layout.cp}"
+    nodes = f"_n{layout.nodes}" if layout.nodes > 1 else ""
+    return f"{degrees}_ep{layout.ep}{nodes}"
+
+
+def settings_of(config: DictConfig, machine: Machine) -> Settings:
+    """The composed config as dataclasses, with everything that is automatic decided."""
+    bare = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    values = cast(dict[str, Any], OmegaConf.to_object(bare))
+    settings = Settings(**values)
+    _check(settings)
+    if settings.device is Device.auto:
+        settings.device = Device(machine.device)
+    if settings.scale.name == "auto":
+        settings.scale.name = "tiny" if settings.device is Device.cuda else "nano"
+    if not settings.arch.moe:
+        settings.layout = replace(settings.layout, ep=1)
+    return settings
+
+
+def case_of(settings: Settings, suffix: str = "") -> Case:
+    """The labels of the composed case; `suffix` tells apart what its three names do not."""
+    layout = layout_name(settings.layout)
+    return Case(
+        id=f"{settings.arch.name}-{layout}-{settings.feature.name}{suffix}",
+        arch=settings.arch.name,
+        layout=layout,
+        feature=settings.feature.name,
+        trainer=settings.trainer.name,
+        scale=settings.scale.name,
+        device=settings.device.value,
+        dtype=settings.dtype.value,
+        seed=settings.seed,
+        steps=settings.steps,
+        world_size=settings.layout.world_size,
+    )
+
+
+def slug(text: str, limit: int = 40) -> str:
+    """`text` as a part of a file name; what had to change is told apart by a hash of all of it."""
+    safe = re.sub(r"[^A-Za-z0-9_.+-]+", "_", text)
+    if safe == text and len(text) <= limit:
+        return text
+    return f"{safe[:limit]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Settings as JSON values."""
+    values: dict[str, Any] = _plain(asdict(settings))
+    return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def _check(settings: Settings) -> None:
+    layout = settings.layout
+    where = f"layout with dp_shard={layout.dp_shard} cp={layout.cp} ep={layout.ep}"
+    if min(layout.dp_shard, layout.cp, layout.ep, layout.nodes) < 1:
+        raise RequestError(f"{where} nodes={layout.nodes}: every degree is at least 1")
+    if layout.world_size != layout.dp_shard * layout.cp:
+        raise RequestError(f"{where}: world_size is {layout.world_size}, not dp_shard times cp")
+    if layout.world_size % layout.ep or layout.world_size % layout.nodes:
+        raise RequestError(f"{where}: ep and nodes must divide world_size {layout.world_size}")
+    if settings.steps < 1:
+        raise RequestError(f"steps={settings.steps}: a case trains at least one step")
+    if settings.launch.timeout_seconds <= 0:
+        raise RequestError(f"launch.timeout_seconds={settings.launch.timeout_seconds}: say above 0")
+    if settings.launch.slots is not None and settings.launch.slots < 1:
+        raise RequestError(f"launch.slots={settings.launch.slots}: say at least 1")

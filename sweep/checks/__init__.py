@@ -1,0 +1,20 @@
+"""The checks, one module each, in the order in which a report names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sweep.checks import alive, finite
+from sweep.checks import exit as exit_check
+from sweep.checks.base import Context, Finding, Outcome
+from sweep.facts import Facts
+
+Check = Callable[[Facts, Context], Finding]
+
+CHECKS: dict[str, Check] = {
+    "exit": exit_check.check,
+    "finite": finite.check,
+    "alive": alive.check,
+}
+
+__all__ = ["CHECKS", "Check", "Context", "Finding", "Outcome"]

@@ -1,0 +1,46 @@
+"""The model trains: without this every comparison can pass on two dead models."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from sweep.checks.base import Context, Finding, Outcome
+from sweep.facts import Facts, Step
+
+FROZEN = 1e-4  # a loss this close to ln(vocabulary) at every step has learnt nothing
+
+
+def check(facts: Facts, _context: Context) -> Finding:
+    """Fail if no gradient flows, no parameter moves, or the loss stands still."""
+    for launch in facts.launches:
+        steps = [step for step in launch.metrics.steps if math.isfinite(step.loss)]
+        if len(steps) < 2:
+            return _finding(Outcome.INCONCLUSIVE, f"{launch.name}: fewer than two losses")
+        problem = _problem(steps, facts.vocab_size)
+        if problem:
+            return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
+        if any(step.params_moved is None for step in steps):
+            message = f"{launch.name}: the trainer does not report params_moved"
+            return _finding(Outcome.INCONCLUSIVE, message, launch.directory)
+    if not facts.launches:
+        return _finding(Outcome.INCONCLUSIVE, "nothing ran")
+    return _finding(Outcome.PASS)
+
+
+def _problem(steps: list[Step], vocab_size: int | None) -> str:
+    for step in steps:
+        if not step.grad_norm > 0:
+            return f"grad_norm is {step.grad_norm} at step {step.step}"
+        if step.params_moved == 0:
+            return f"no parameter moved at step {step.step}"
+    if vocab_size and all(abs(step.loss - math.log(vocab_size)) < FROZEN for step in steps):
+        return f"the loss stays at ln({vocab_size}) = {math.log(vocab_size):.5f}"
+    for before, after in pairwise(steps):
+        if before.loss == after.loss:
+            return f"the loss is {after.loss} at step {before.step} and at step {after.step}"
+    return ""
+
+
+def _finding(outcome: Outcome, message: str = "", folder: str = "") -> Finding:
+    return Finding(check="alive", outcome=outcome, message=message, folder=folder)

@@ -1,0 +1,38 @@
+"""What a check gets and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import BaseModel, Field
+
+from sweep.facts import Facts
+
+
+class Outcome(StrEnum):
+    """`inconclusive`: the check could not see what it needs; it counts as a failure."""
+
+    PASS = "pass"  # no password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    UNAVAILABLE = "unavailable"
+
+
+class Finding(BaseModel):
+    """What one check says of one case."""
+
+    check: str
+    outcome: Outcome
+    message: str = ""
+    metrics: dict[str, float] = Field(default_factory=dict)  # go to MLflow under these names
+    folder: str = ""  # where to look, relative to the case's folder
+    advisory: bool = False  # shown, but never fails the case
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a case is compared with: the facts of the sweep's cases by id."""
+
+    sweep: Mapping[str, Facts] = field(default_factory=dict)

@@ -1,0 +1,49 @@
+"""What Hydra and OmegaConf say of a wrong request, as one line that names the next step."""
+
+from __future__ import annotations
+
+import re
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import OmegaConfBaseException
+
+from sweep.errors import RequestError
+
+_FOR_DEVELOPERS = ("full_key", "object_type", "reference_type")
+
+
+def one_line(error: BaseException) -> str | None:
+    """The complaint; None if the error is not about the request but a fault of ours."""
+    if isinstance(error, RequestError):
+        return str(error)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        choices = ", ".join(sorted(error.options))
+        return f"{group}={name}: no such {group}; choose from {choices}"
+    if isinstance(error, (HydraException, OmegaConfBaseException)):
+        return _flat(error)
+    return None
+
+
+def _flat(error: BaseException) -> str:
+    text = str(error)
+    if "Ambiguous value for argument" in text or "requires --multirun" in text:
+        first = text.splitlines()[0]
+        return f"{first}: several values need -m (python -m sweep -m ...)"
+    if found := re.search(r"You must specify '([^']+)'", text):
+        choices = ", ".join(line.strip() for line in text.splitlines() if line.startswith("\t"))
+        return f"{found[1]}=...: missing; choose from {choices}"
+    if found := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
+        return f"conf/{found[1]}.yaml: {_sentence(found[2])}"
+    cause = f": {_sentence(str(error.__cause__))}" if error.__cause__ else ""
+    return _sentence(text) + cause
+
+
+def _sentence(text: str) -> str:
+    """OmegaConf's message and the key it is about; its other lines are for its developers."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    keys = [line.partition(":")[2].strip() for line in lines if line.startswith("full_key:")]
+    key = keys[0] if keys else ""
+    kept = [line for line in lines if not line.startswith(_FOR_DEVELOPERS)]
+    said = " ".join(filter(None, kept))
+    return f"{said} (key {key})" if key else said

@@ -1,0 +1,119 @@
+"""What happened, as JSON on disk: the source of truth, written once and never again.
+
+Nothing here judges. Figures that are not finite are kept as Python's JSON writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sweep.case import Case
+from sweep.files import write_text
+
+SCHEMA = 1
+
+
+class Step(BaseModel):
+    """One optimizer step as the trainer reported it; what else a trainer says is kept as well."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    step: int
+    loss: float
+    grad_norm: float
+    lr: float | None = None
+    tokens: int | None = None  # that the loss was taken over, in the global batch
+    step_seconds: float | None = None
+    peak_memory_gib: float | None = None
+    params_moved: float | None = None  # share of the trained tensors that changed in this step
+    grad_norm_groups: dict[str, float] = Field(default_factory=dict)
+    batch_digests: list[str] = Field(default_factory=list)  # one a rank
+    counters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Metrics(BaseModel):
+    """The steps read from a metrics file, and the lines that are none."""
+
+    steps: list[Step] = Field(default_factory=list)
+    bad_lines: list[str] = Field(default_factory=list)  # "line 3: what is wrong: start of line"
+
+
+class LaunchFacts(BaseModel):
+    """One start of the trainer."""
+
+    name: str
+    directory: str  # relative to the case's folder
+    argv: list[str]
+    first_step: int  # expected
+    last_step: int
+    exit_code: int | None = None  # negative: killed by that signal
+    timed_out: bool = False
+    limit_seconds: float
+    started: float  # seconds since the epoch
+    seconds: float
+    first_step_seconds: float | None = None  # from the start to the first step reported
+    failed_rank: int | None = None  # the rank that failed first
+    failure: str = ""  # what it said, one line
+    rank_tail: str = ""  # the end of that rank's log
+    log_tail: str = ""  # the end of the launcher's log, kept where it failed
+    stopped: int = 0  # processes that were still there at the end, and were killed
+    metrics: Metrics = Field(default_factory=Metrics)
+
+
+class Facts(BaseModel):
+    """All that is known of a case that ran, or tried to."""
+
+    schema_version: int = SCHEMA
+    sweep_id: str
+    case: Case
+    started: float
+    seconds: float
+    environment: dict[str, str]
+    vocab_size: int | None = None
+    launches: list[LaunchFacts] = Field(default_factory=list)
+    error: str | None = None  # what kept the harness from launching, or the job from ending
+    interrupted: bool = False
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the first launch."""
+        return self.launches[0].metrics.steps if self.launches else []
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Read a metrics file, whatever is in it; none yet is no steps."""
+    metrics = Metrics()
+    if not path.is_file():
+        return metrics
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            metrics.steps.append(Step.model_validate_json(line))
+        except ValidationError as error:
+            metrics.bad_lines.append(f"line {number}: {_reason(error)}: {line.strip()[:80]}")
+    return metrics
+
+
+def save(facts: Facts, case_dir: Path) -> None:
+    """Write facts.json, by rename. Not pydantic's own JSON: that turns NaN into null."""
+    write_text(case_dir / "facts.json", json.dumps(facts.model_dump(), indent=1) + "\n")
+
+
+def load(case_dir: Path) -> Facts | None:
+    """Read facts.json; None if the case left none."""
+    path = case_dir / "facts.json"
+    if not path.is_file():
+        return None
+    return Facts.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,0 +1,39 @@
+"""Where `conf/` is, and writing a file so that a reader sees all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def conf_dir() -> Path:
+    """The folder of configuration: inside the installed package, or beside it in a source tree."""
+    here = Path(__file__).resolve().parent
+    installed = here / "conf"
+    return installed if installed.is_dir() else here.parent / "conf"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write by rename: whoever is killed meanwhile leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_text` of indented JSON."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def tail(path: Path, lines: int = 25, limit: int = 65536) -> str:
+    """The last lines of a log; empty if there is none."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - limit))
+        text = file.read().decode("utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])

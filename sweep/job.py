@@ -1,0 +1,149 @@
+"""One case, in the process that Hydra's launcher started for it (or ours, in the foreground).
+
+It leaves facts.json whatever happens, short of being killed outright, and never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from sweep import facts as facts_file
+from sweep import launch, processes, trainers
+from sweep.case import Case, plain, settings_of
+from sweep.errors import Interrupted
+from sweep.facts import Facts, LaunchFacts
+from sweep.files import write_json
+from sweep.machine import this_machine
+from sweep.provenance import environment
+from sweep.schema import Settings
+from sweep.trainers.base import Launch, Trainer
+
+DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
+
+
+def run_job(config: DictConfig) -> None:
+    """Hydra's task function: run the composed case in the folder that the sweep made for it."""
+    settings = settings_of(config, this_machine())
+    case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
+    with _stoppable():
+        run_case(settings, read_case(case_dir), case_dir)
+
+
+def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
+    """Build the checkpoint, start the trainer, write facts.json."""
+    facts = Facts(
+        sweep_id=str(settings.sweep_id),
+        case=case,
+        started=time.time(),
+        seconds=0.0,
+        environment=environment(case.device),
+    )
+    try:
+        _run_launches(facts, settings, case_dir, stream)
+    except (KeyboardInterrupt, Interrupted):
+        facts.interrupted = True
+        facts.error = "interrupted"
+        raise
+    except Exception as error:  # noqa: BLE001  # one case's failure is its own result
+        facts.error = f"{type(error).__name__}: {error}"
+        (case_dir / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
+    finally:
+        facts.seconds = time.time() - facts.started
+        facts_file.save(facts, case_dir)
+    return facts
+
+
+def write_case(case: Case, settings: Settings, case_dir: Path, **more: Any) -> None:
+    """Write case.json: the labels and the resolved settings."""
+    write_json(
+        case_dir / "case.json", {"case": case.model_dump(), "settings": plain(settings), **more}
+    )
+
+
+def read_case(case_dir: Path) -> Case:
+    """The labels from case.json."""
+    text = (case_dir / "case.json").read_text(encoding="utf-8")
+    return Case.model_validate(json.loads(text)["case"])
+
+
+def this_process() -> str:
+    """The value of DRIVER for jobs that shall end with this process."""
+    return f"{os.getpid()}:{processes.created(os.getpid())}"
+
+
+def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool) -> None:
+    trainer = trainers.load(settings.trainer.name)
+    model = None
+    if trainer.needs_checkpoint(settings):
+        model = _checkpoint(settings)
+        facts.vocab_size = _vocab_size(model)
+    for number, one in enumerate(trainer.launches(settings), start=1):
+        directory = case_dir / "launches" / f"{number}_{one.name}"
+        directory.mkdir(parents=True)
+        done = _launch(trainer, settings, one, directory.resolve(), model, stream)
+        facts.launches.append(done)
+        if done.exit_code != 0 or done.timed_out:
+            break
+
+
+def _launch(
+    trainer: Trainer, settings: Settings, one: Launch, directory: Path, model: Path | None,
+    stream: bool,
+) -> LaunchFacts:  # fmt: skip
+    command = trainer.command(settings, one, directory, model)
+    watch = launch.Watch(
+        metrics=lambda: trainer.metrics(settings, directory),
+        limit_seconds=settings.launch.timeout_seconds,
+        stream=stream,
+        orphaned=_orphaned,
+    )
+    env = launch.environment(settings.device.value, settings.gpus)
+    return launch.run(one, command, directory, env, watch)
+
+
+def _checkpoint(settings: Settings) -> Path:
+    import tiny_models
+
+    return Path(
+        tiny_models.ensure(settings.arch.name, scale=settings.scale.name, seed=settings.seed)
+    )
+
+
+def _vocab_size(model: Path) -> int | None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    size = config.get("vocab_size")
+    return int(size) if size is not None else None
+
+
+def _orphaned() -> bool:
+    driver = os.environ.get(DRIVER)
+    if driver is None:
+        return False
+    pid, _, created = driver.partition(":")
+    return not processes.is_alive(int(pid), float(created))
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends the case in order: submitit would ignore it, Python would drop everything."""
+
+    def stop(_signal: int, _frame: Any) -> None:
+        raise Interrupted("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except Interrupted:
+        pass  # the facts say so
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,148 @@
+"""One start of a trainer: its processes, its logs, its time limit, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep import processes, root_cause
+from sweep.facts import LaunchFacts, Metrics
+from sweep.files import tail, write_json
+from sweep.trainers.base import Command, Launch
+
+POLL_SECONDS = 0.1
+LOG = "launcher.log"
+PROCESS = "process.json"  # lets whoever finds the folder later end what still runs
+
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",  # see processes.dump_stacks
+}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What to look at while the trainer runs."""
+
+    metrics: Callable[[], Metrics]
+    limit_seconds: float
+    stream: bool = False  # copy its log to our stdout
+    orphaned: Callable[[], bool] = lambda: False  # whether whoever wants the result is gone
+
+
+def environment(device: str, gpus: str | None) -> dict[str, str]:
+    """The environment of a trainer's processes: ours, offline, with the GPUs of this case."""
+    env = {**os.environ, **_QUIET}
+    if device == "cpu":
+        env.setdefault("OMP_NUM_THREADS", "1")
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    elif gpus is not None:
+        env["CUDA_VISIBLE_DEVICES"] = gpus
+    return env
+
+
+def run(
+    launch: Launch, command: Command, directory: Path, env: dict[str, str], watch: Watch
+) -> LaunchFacts:
+    """Start `command`, wait for its end or the limit, and return what happened.
+
+    Every process that it started is gone on return, also if waiting is interrupted.
+    """
+    facts = LaunchFacts(
+        name=launch.name,
+        directory=f"{directory.parent.name}/{directory.name}",
+        argv=command.argv,
+        first_step=launch.first_step,
+        last_step=launch.last_step,
+        limit_seconds=watch.limit_seconds,
+        started=time.time(),
+        seconds=0.0,
+    )
+    marker = uuid.uuid4().hex
+    try:
+        _supervise(facts, directory, {**env, **command.env, processes.MARKER: marker}, watch)
+    finally:
+        facts.stopped = processes.end_all(marker)
+        facts.seconds = time.time() - facts.started
+        facts.metrics = watch.metrics()
+    if facts.exit_code != 0 or facts.timed_out:
+        _explain(facts, directory)
+    return facts
+
+
+def end_leftovers(directory: Path) -> int:
+    """End what a launch in `directory` left running, when its own supervisor was killed."""
+    path = directory / PROCESS
+    if not path.is_file():
+        return 0
+    return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
+
+
+def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: Watch) -> None:
+    marker = env[processes.MARKER]
+    with (directory / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            facts.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env,
+            start_new_session=True,
+            preexec_fn=processes.dependent,  # noqa: PLW1509  # calls C only, loaded before the fork
+        )  # fmt: skip
+    write_json(directory / PROCESS, {"pid": process.pid, "marker": marker})
+    log_copy = _LogCopy(directory / LOG, watch.stream)
+    deadline = time.monotonic() + watch.limit_seconds
+    try:
+        while process.poll() is None:
+            log_copy.advance()
+            _note_first_step(facts, watch)
+            if time.monotonic() > deadline:
+                facts.timed_out = True
+                processes.dump_stacks(marker, process.pid)
+                break
+            if watch.orphaned():
+                break
+            time.sleep(POLL_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        facts.exit_code = process.wait()
+        _note_first_step(facts, watch)
+        log_copy.advance()
+
+
+class _LogCopy:
+    """Copies what was added to a log to our stdout."""
+
+    def __init__(self, path: Path, enabled: bool) -> None:
+        self._file = path.open("rb") if enabled else None
+
+    def advance(self) -> None:
+        if self._file is not None and (text := self._file.read()):
+            sys.stdout.write(text.decode("utf-8", errors="replace"))
+            sys.stdout.flush()
+
+
+def _note_first_step(facts: LaunchFacts, watch: Watch) -> None:
+    if facts.first_step_seconds is None and watch.metrics().steps:
+        facts.first_step_seconds = time.time() - facts.started
+
+
+def _explain(facts: LaunchFacts, directory: Path) -> None:
+    facts.log_tail = tail(directory / LOG)
+    ranks = directory / "ranks"
+    if facts.timed_out:
+        facts.rank_tail = root_cause.last_words(ranks)
+        return
+    cause = root_cause.find(directory / LOG, ranks)
+    facts.failed_rank, facts.failure = cause.rank, cause.failure
+    facts.rank_tail = cause.rank_tail

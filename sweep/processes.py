@@ -1,0 +1,105 @@
+"""Finding and ending the processes of a case, wherever they went.
+
+torchrun puts each rank into a session of its own, so killing a process group is not enough: every
+process that a launch starts inherits a marker in its environment, and is found by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterable
+
+import psutil
+
+MARKER = "SWEEP_LAUNCH"  # environment: one launch of a trainer
+JOB_MARKER = "SWEEP_JOB"  # environment: the job that launches it, and all below
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)  # loaded before any fork
+
+
+def dependent() -> None:
+    """Run in a new process before exec: ends with its parent, and leaves no core file."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def marked(marker: str) -> list[psutil.Process]:
+    """Every live process that inherited `marker`, the oldest first."""
+    found = [process for process in psutil.process_iter() if _has(process, marker)]
+    return sorted(found, key=_age_order)
+
+
+def dump_stacks(marker: str, launcher: int, wait: float = 3.0) -> None:
+    """Make every Python process but the launcher write its threads' stacks to its log, and end.
+
+    SIGABRT: with PYTHONFAULTHANDLER set, the interpreter answers it with the stacks of all threads,
+    even when a thread hangs in C code, and no trainer has to register anything for that.
+    """
+    found = marked(marker)
+    ranks = [process for process in found if process.pid != launcher] or found
+    for process in ranks:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGABRT)
+    psutil.wait_procs(ranks, timeout=wait)
+
+
+def end_all(marker: str, wait: float = 10.0) -> int:
+    """Kill what carries `marker` until nothing does; returns how many were still there."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + wait
+    while found := marked(marker):
+        killed.update(process.pid for process in found)
+        _kill(found)
+        psutil.wait_procs(found, timeout=1.0)
+        if time.monotonic() > deadline:
+            break
+    return len(killed)
+
+
+def ask_to_stop(marker: str) -> None:
+    """SIGTERM to the oldest process that carries `marker`, which passes it on."""
+    for process in marked(marker):
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+            return
+
+
+def is_alive(pid: int, created: float) -> bool:
+    """Whether that process, and not a later one with its number, is there."""
+    try:
+        return abs(psutil.Process(pid).create_time() - created) < 1.0
+    except psutil.Error:
+        return False
+
+
+def created(pid: int) -> float:
+    """When the process was started, in seconds since the epoch."""
+    return float(psutil.Process(pid).create_time())
+
+
+def _kill(found: Iterable[psutil.Process]) -> None:
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _has(process: psutil.Process, marker: str) -> bool:
+    try:
+        if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        environ = process.environ()
+        return marker in (environ.get(MARKER), environ.get(JOB_MARKER))
+    except (psutil.Error, OSError):
+        return False
+
+
+def _age_order(process: psutil.Process) -> float:
+    try:
+        return float(process.create_time())
+    except psutil.Error:
+        return float("inf")

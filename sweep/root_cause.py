@@ -1,0 +1,76 @@
+"""Which rank failed first, and what it said: from torchrun's summary and its error files."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep.files import tail
+
+_ROOT = "Root Cause (first observed failure):"
+_FIELD = re.compile(r"^\s+(rank|exitcode|traceback)\s*:\s*(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class RootCause:
+    """The rank that failed first; `rank` is None where nothing names one."""
+
+    rank: int | None = None
+    failure: str = ""
+    rank_tail: str = ""
+
+
+def find(log: Path, ranks: Path) -> RootCause:
+    """What torchrun's summary in `log` names, else the earliest error file under `ranks`."""
+    error_files = _error_files(ranks)
+    rank, failure = _from_summary(tail(log, lines=400, limit=1 << 20))
+    if rank is None and error_files:
+        rank = min(error_files, key=lambda found: error_files[found][0])
+    if rank is None:
+        return RootCause()
+    if rank in error_files:
+        failure = error_files[rank][1]
+    return RootCause(rank, failure, _rank_tail(ranks, rank))
+
+
+def last_words(ranks: Path, lines: int = 15) -> str:
+    """The end of every rank's error log, which holds its stacks after a time-out."""
+    logs = sorted(ranks.rglob("stderr.log"), key=lambda log: int(log.parent.name))
+    return "\n".join(f"rank {log.parent.name}:\n{tail(log, lines)}" for log in logs)
+
+
+def _from_summary(text: str) -> tuple[int | None, str]:
+    _, found, block = text.rpartition(_ROOT)
+    if not found:
+        return None, ""
+    fields: dict[str, str] = {}
+    for key, value in _FIELD.findall(block):
+        fields.setdefault(key, value.strip())
+    number = re.match(r"\d+", fields.get("rank", ""))
+    said = fields.get("traceback") or f"exit code {fields.get('exitcode', 'unknown')}"
+    return (int(number.group()) if number else None), said
+
+
+def _error_files(ranks: Path) -> dict[int, tuple[float, str]]:
+    """Rank -> time and message of its error file; an unreadable one is left out."""
+    found = {}
+    for path in ranks.rglob("error.json"):
+        try:
+            message = json.loads(path.read_text(encoding="utf-8"))["message"]
+            said = message["message"] if isinstance(message, dict) else str(message)
+            extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+            found[int(path.parent.name)] = (float(extra.get("timestamp", 0)), _one_line(said))
+        except (OSError, ValueError, KeyError, AttributeError):
+            continue
+    return found
+
+
+def _rank_tail(ranks: Path, rank: int) -> str:
+    logs = [*ranks.rglob(f"{rank}/stdout.log"), *ranks.rglob(f"{rank}/stderr.log")]
+    return "\n".join(filter(None, (tail(log) for log in logs)))
+
+
+def _one_line(text: str, limit: int = 500) -> str:
+    return " ".join(text.split())[:limit]

@@ -1,0 +1,169 @@
+"""The typed shape of the configuration; `conf/` holds the values, this says what may be there.
+
+An unknown key or a wrong type in any file of `conf/` is an error while composing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+class ActivationCheckpointing(Enum):
+    """How much of the forward pass is recomputed in the backward pass."""
+
+    none = "none"
+    selective = "selective"
+    full = "full"
+
+
+class ExpertDispatch(Enum):
+    """How tokens travel to the ranks that hold their experts."""
+
+    all_to_all = "all_to_all"
+    deepep = "deepep"
+
+
+class Dtype(Enum):
+    """Type of the parameters; comparisons between layouts are only exact in float32."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class Device(Enum):
+    """`auto` is a GPU if the machine has one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@dataclass
+class ArchConf:
+    """An architecture: what planning has to know of it without building it."""
+
+    name: str = MISSING
+    moe: bool = MISSING  # a dense architecture runs every layout with ep=1
+
+
+@dataclass
+class LayoutConf:
+    """Degrees of parallelism; world_size = dp_shard * cp, and ep splits the same ranks."""
+
+    world_size: int = MISSING
+    dp_shard: int = MISSING
+    cp: int = MISSING
+    ep: int = MISSING
+    nodes: int = 1
+
+
+@dataclass
+class FeatureConf:
+    """Memory features in the trainer's absence: an adapter translates them."""
+
+    name: str = MISSING
+    compile: bool = False
+    fullgraph: bool = False
+    ac: ActivationCheckpointing = ActivationCheckpointing.none
+    act_offload: bool = False
+    optim_offload: bool = False
+    full_offload: bool = False
+    ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
+
+
+@dataclass
+class ScaleConf:
+    """Size of the tiny checkpoint: `nano`, `tiny`, or `auto` (nano without a GPU)."""
+
+    name: str = MISSING
+
+
+@dataclass
+class TrainerConf:
+    """What every trainer has; each has its own subclass in `conf/trainer`."""
+
+    name: str = MISSING
+    env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
+
+
+@dataclass
+class SftConf(TrainerConf):
+    """The built-in trainer."""
+
+    name: str = "sft"
+
+
+@dataclass
+class CommandConf(TrainerConf):
+    """Any program that appends a JSON line a step to a metrics file.
+
+    In `argv`, {model}, {arch}, {layout}, {feature}, {steps}, {seed}, {world_size}, {output_dir}
+    and {python} are replaced; a checkpoint is only built where {model} is asked for.
+    """
+
+    name: str = "command"
+    argv: list[str] = MISSING
+    torchrun: bool = False  # start argv on world_size ranks with torchrun
+    metrics: str = "metrics.jsonl"  # where it writes, relative to {output_dir}
+
+
+@dataclass
+class DataConf:
+    """The training data: packed chat documents, the same global batch in every layout."""
+
+    seq_len: int = 512
+    global_batch: int = 4
+    micro_batch: int = 1
+    seed: int = 0
+
+
+@dataclass
+class OptimConf:
+    """AdamW. At a learning rate of 1e-6 a few steps barely move the weights."""
+
+    lr: float = 1e-4
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+
+
+@dataclass
+class LaunchConf:
+    """Limits on the trainer's processes and on how many cases run at once."""
+
+    timeout_seconds: float = 900.0
+    slots: int | None = None  # cases at once; by default what the GPUs hold, one without a GPU
+
+
+@dataclass
+class Settings:
+    """One composed case."""
+
+    arch: ArchConf = field(default_factory=ArchConf)
+    layout: LayoutConf = field(default_factory=LayoutConf)
+    feature: FeatureConf = field(default_factory=FeatureConf)
+    trainer: TrainerConf = field(default_factory=TrainerConf)
+    scale: ScaleConf = field(default_factory=ScaleConf)
+    data: DataConf = field(default_factory=DataConf)
+    optim: OptimConf = field(default_factory=OptimConf)
+    launch: LaunchConf = field(default_factory=LaunchConf)
+    dtype: Dtype = Dtype.float32
+    device: Device = Device.auto
+    steps: int = 5
+    seed: int = 0
+    outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
+    sweep_id: str | None = None  # set by the sweep for its jobs
+    case_id: str | None = None  # likewise
+    gpus: str | None = None  # likewise: what the launcher reserved for the job
+
+
+def register() -> None:
+    """Make the schema known to Hydra: the root, and one for each kind of trainer."""
+    store = ConfigStore.instance()
+    store.store(name="sweep_schema", node=Settings)
+    for node in (SftConf, CommandConf):
+        store.store(group="schema/trainer", name=node.name, node=node)

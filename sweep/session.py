@@ -1,0 +1,207 @@
+"""The driving process of a sweep: follows the cases, records and judges each as it ends.
+
+It is the only writer to MLflow; jobs leave files.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sweep import facts as facts_file
+from sweep import job, processes, report, salvage, trainers
+from sweep.checks import Context
+from sweep.errors import Interrupted, MachineryError
+from sweep.facts import Facts
+from sweep.files import write_json
+from sweep.folder import claim
+from sweep.judge import judge, unavailable
+from sweep.machine import Machine
+from sweep.plan import Planned, quoted
+from sweep.progress import Progress
+from sweep.provenance import commit, environment
+from sweep.report import Result, rerun_command
+from sweep.store import Store
+
+GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
+INTERRUPTED = 130
+
+
+class Session:
+    """One sweep, from its plan to its exit code."""
+
+    def __init__(
+        self, planned: list[Planned], machine: Machine, experiment: str = "adhoc", live: bool = True
+    ) -> None:
+        settings = planned[0].settings
+        outputs = Path(settings.outputs)
+        self._store = Store.at(outputs, experiment)
+        self.machine = machine
+        self.slots = settings.launch.slots
+        self.planned = planned
+        self.runnable = [one for one in planned if one.unavailable is None]
+        self.folder = claim(outputs)
+        self._results: dict[str, Result] = {}
+        self._markers: dict[int, str] = {}  # of the jobs that were started and have not ended
+        self._problem: str | None = None  # with the machinery
+        self._progress = Progress([one.case.id for one in planned], live)
+        self._store.begin(self.folder.name, self._write_plan(experiment))
+
+    def execute(self, run: Callable[[], object]) -> int:
+        """Run the cases by `run`, report, and return the exit code."""
+        interrupted = False
+        with _stop_on_sigterm(), self._progress:
+            try:
+                self._note_unavailable()
+                if self.runnable:
+                    run()
+            except (KeyboardInterrupt, Interrupted):
+                interrupted = True
+            except MachineryError as error:
+                self._problem = str(error)
+            finally:
+                self._end_running()
+        return self._close(interrupted)
+
+    # What the launcher asks and tells.
+
+    def jobs(self) -> list[list[str]]:
+        """The overrides of each job."""
+        return [[*one.overrides, f"sweep_id={quoted(self.folder.name)}",
+                 f"case_id={quoted(one.case.id)}"] for one in self.runnable]  # fmt: skip
+
+    def gpus_of(self, index: int) -> int:
+        """How many GPUs of this machine the job needs."""
+        settings = self.runnable[index].settings
+        on_gpu = settings.device.value == "cuda"
+        return settings.layout.world_size // settings.layout.nodes if on_gpu else 0
+
+    def job_environment(self, marker: str) -> dict[str, str]:
+        """What the job's environment must hold, so that it can be found and finds us."""
+        return {processes.JOB_MARKER: marker, job.DRIVER: job.this_process()}
+
+    def started(self, index: int, marker: str) -> None:
+        """The job is about to start."""
+        self._markers[index] = marker
+        self._progress.started(self.runnable[index].case.id)
+
+    def ended(self, index: int, log: str) -> None:
+        """The job has ended, however; `log` is where it complained."""
+        processes.end_all(self._markers.pop(index))
+        one = self.runnable[index]
+        case_dir = self.folder / one.case.id
+        facts = facts_file.load(case_dir)
+        if facts is None:
+            facts = salvage.facts_of(one, self.folder.name, case_dir, Path(log))
+            facts_file.save(facts, case_dir)
+        self._conclude(one, facts)
+
+    def tick(self) -> None:
+        """Look at how far the running cases are."""
+        for index in self._markers:
+            one = self.runnable[index]
+            self._progress.step(one.case.id, self._step_of(one), one.case.steps)
+        self._progress.refresh()
+
+    def _step_of(self, one: Planned) -> int:
+        launches = sorted((self.folder / one.case.id / "launches").glob("*"))
+        if not launches:
+            return 0
+        trainer = trainers.load(one.settings.trainer.name)
+        steps = trainer.metrics(one.settings, launches[-1]).steps
+        return steps[-1].step if steps else 0
+
+    def _conclude(self, one: Planned, facts: Facts) -> None:
+        result = Result(
+            judgement=judge(facts, Context(self._all_facts())),
+            folder=self.folder / one.case.id,
+            command=rerun_command(one.overrides),
+            facts=facts,
+        )
+        self._keep(result)
+        self._store.record(result)
+
+    def _keep(self, result: Result) -> None:
+        self._results[result.case.id] = result
+        write_json(result.folder / "findings.json", result.judgement.model_dump(mode="json"))
+        self._progress.ended(result.case.id, result.judgement.verdict.value)
+
+    def _all_facts(self) -> dict[str, Facts]:
+        results = self._results.values()
+        return {result.case.id: result.facts for result in results if result.facts is not None}
+
+    def _note_unavailable(self) -> None:
+        for one in self.planned:
+            if one.unavailable is not None:
+                folder, command = self.folder / one.case.id, rerun_command(one.overrides)
+                self._keep(Result(unavailable(one.case, one.unavailable), folder, command))
+
+    def _end_running(self) -> None:
+        for marker in self._markers.values():
+            processes.ask_to_stop(marker)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and any(map(processes.marked, self._markers.values())):
+            time.sleep(0.2)
+        for index in list(self._markers):
+            self.ended(index, "")
+
+    def _close(self, interrupted: bool) -> int:
+        results = [self._results[one.case.id] for one in self.planned
+                   if one.case.id in self._results]  # fmt: skip
+        self._store.finish(results, interrupted)
+        problem = self._problem or self._store.problem
+        report.write(self.folder, results)
+        report.show(self.folder, results, problem)
+        if interrupted:
+            print(f"interrupted: {len(results)} of {len(self.planned)} cases have a result",
+                  file=sys.stderr)  # fmt: skip
+            return INTERRUPTED
+        return report.exit_code(results, problem)
+
+    def _write_plan(self, experiment: str) -> dict[str, str]:
+        for one in self.planned:
+            job.write_case(
+                one.case, one.settings, self.folder / one.case.id,
+                overrides=list(one.overrides), unavailable=one.unavailable,
+            )  # fmt: skip
+        about = {**environment(self.machine.device), **commit(Path.cwd())}
+        write_json(self.folder / "sweep.json", {
+            "sweep_id": self.folder.name,
+            "experiment": experiment,
+            "argv": sys.argv[1:],
+            "started": time.time(),
+            "environment": about,
+            "cases": [one.case.id for one in self.planned],
+        })  # fmt: skip
+        return about
+
+
+def run_foreground(planned: Planned, machine: Machine) -> int:
+    """Run one case in this process with the trainer's log on our stdout; returns the exit code."""
+    session = Session([planned], machine, live=False)
+    settings = planned.settings
+    settings.sweep_id = session.folder.name
+
+    def run() -> None:
+        session.started(0, "none: the case runs in this process")
+        job.run_case(settings, planned.case, session.folder / planned.case.id, stream=True)
+        session.ended(0, "")
+
+    return session.execute(run)
+
+
+@contextmanager
+def _stop_on_sigterm() -> Iterator[None]:
+    def stop(_signal: int, _frame: Any) -> None:
+        raise Interrupted("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

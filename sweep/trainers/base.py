@@ -1,0 +1,65 @@
+"""What an adapter does for the sweep, and what adapters share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from sweep.facts import Metrics
+from sweep.schema import Settings
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of the trainer: its name and the steps it is expected to report."""
+
+    name: str
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to start, with what is added to the environment."""
+
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Trainer(Protocol):
+    """An adapter. It never imports its trainer: it writes a config file and reads the output."""
+
+    def unavailable(self, settings: Settings) -> str | None:
+        """Why this trainer or this machine cannot run the case; None if it can."""
+        ...
+
+    def needs_checkpoint(self, settings: Settings) -> bool:
+        """Whether a seeded checkpoint of the arch has to be there first."""
+        ...
+
+    def launches(self, settings: Settings) -> list[Launch]:
+        """The starts that make up the case, in order."""
+        ...
+
+    def command(
+        self, settings: Settings, launch: Launch, directory: Path, model: Path | None
+    ) -> Command:
+        """Write the trainer's config into the launch's `directory`; return what to start."""
+        ...
+
+    def metrics(self, settings: Settings, directory: Path) -> Metrics:
+        """The steps reported so far in the launch's `directory`."""
+        ...
+
+
+def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
+    """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
+    ranks = str(directory / "ranks")
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(settings.layout.world_size),
+        "--log-dir", ranks, "--tee", "3", *program,
+    ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""The built-in trainer: `torchrun -m sft CONFIG.json`, which writes metrics.jsonl."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sweep.case import plain
+from sweep.facts import Metrics, read_metrics
+from sweep.files import write_json
+from sweep.schema import ActivationCheckpointing, FeatureConf, Settings
+from sweep.trainers.base import Command, Launch, torchrun
+
+
+class SftTrainer:
+    """Translates a case into the trainer's config file."""
+
+    def unavailable(self, settings: Settings) -> str | None:
+        """What the trainer cannot do yet, or not on this device."""
+        missing = [name for name, asked in _asked(settings.feature).items() if asked]
+        if missing:
+            return f"sft has no {', '.join(missing)} yet"
+        if settings.layout.nodes > 1:
+            return "sft runs on one node"
+        return None
+
+    def needs_checkpoint(self, settings: Settings) -> bool:
+        """Always: it trains what is there."""
+        return True
+
+    def launches(self, settings: Settings) -> list[Launch]:
+        """One, from the first step to the last."""
+        return [Launch("train", 1, settings.steps)]
+
+    def command(
+        self, settings: Settings, launch: Launch, directory: Path, model: Path | None
+    ) -> Command:
+        """Write config.json; run it on world_size ranks."""
+        path = directory / "config.json"
+        write_json(path, _config(settings, directory, model))
+        argv = torchrun(settings, directory, ["-m", "sft", str(path)])
+        return Command(argv, settings.trainer.env)
+
+    def metrics(self, settings: Settings, directory: Path) -> Metrics:
+        """Its metrics.jsonl."""
+        return read_metrics(directory / "metrics.jsonl")
+
+
+def _asked(feature: FeatureConf) -> dict[str, bool]:
+    """The settings of a feature that the trainer does not have, and whether they are asked for."""
+    return {
+        "compile": feature.compile or feature.fullgraph,
+        "selective activation checkpointing": feature.ac is ActivationCheckpointing.selective,
+        "offloading": feature.act_offload or feature.optim_offload or feature.full_offload,
+        f"{feature.ep_backend.value} dispatch": feature.ep_backend.value != "all_to_all",
+    }
+
+
+def _config(settings: Settings, directory: Path, model: Path | None) -> dict[str, Any]:
+    memory = plain(settings)["feature"]
+    del memory["name"]
+    layout = settings.layout
+    return {
+        "model": {"path": str(model), "dtype": settings.dtype.value},
+        "data": {"path": None, **asdict(settings.data)},
+        "optim": asdict(settings.optim),
+        "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
+        "memory": memory,
+        "checkpoint": {"save_at": [], "resume_from": None},
+        "steps": settings.steps,
+        "seed": settings.seed,
+        "output_dir": str(directory),
+    }
+
+
+TRAINER = SftTrainer()

@@ -1,0 +1,42 @@
+"""What `python -m sweep --help` says. Hydra's own help cannot be had without naming an arch."""
+
+from __future__ import annotations
+
+import textwrap
+
+from sweep.files import conf_dir
+
+GROUPS = ("arch", "layout", "feature", "trainer", "scale", "hydra/launcher")
+
+_TEXT = """\
+Train a tiny model of every architecture, in every layout, with every feature; say what broke.
+
+  python -m sweep arch=llama layout=cp4_ep4
+      one case, in the foreground, its log streamed
+  python -m sweep -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
+      each combination, as jobs, with a live table
+  python -m sweep -m arch=llama layout=single,fsdp4_ep4 steps=8 launch.timeout_seconds=300
+      any setting can be changed, and with -m have several values
+
+Choices:
+{choices}
+
+Settings with their defaults:  python -m sweep arch=llama layout=single --cfg job
+Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as in {conf}
+
+Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
+outputs/mlflow.db or where MLFLOW_TRACKING_URI points.
+Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
+(nothing could be started or recorded), 130 interrupted."""
+
+
+def usage() -> str:
+    """The help text, with the choices that `conf/` has."""
+    return _TEXT.format(choices="\n".join(map(_choices, GROUPS)), conf=conf_dir())
+
+
+def _choices(group: str) -> str:
+    names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    return textwrap.fill(
+        f"  {group + '=':<16}{', '.join(names)}", width=98, subsequent_indent=" " * 18
+    )
