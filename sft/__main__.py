@@ -1,0 +1,48 @@
+"""torchrun --nproc-per-node N -m sft CONFIG.json"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import signal
+import sys
+from pathlib import Path
+
+from sft import config
+from sft.errors import ConfigError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="sft",
+        description="Fine-tune a transformers checkpoint on chat documents.",
+        epilog="example: torchrun --nproc-per-node 4 -m sft config.json",
+    )
+    parser.add_argument("config", type=Path, help="JSON file, see sft/config.py for its keys")
+    arguments = parser.parse_args()
+    faulthandler.register(signal.SIGUSR1)  # whoever started us can ask where we hang
+    try:
+        train(config.load(arguments.config))
+    except ConfigError as error:
+        print(f"sft: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def train(settings: config.Config) -> None:
+    """Train as configured, on every rank."""
+    from torch.distributed.elastic.multiprocessing.errors import record  # slow to import
+
+    from sft.loop import Trainer
+    from sft.ranks import joined
+
+    @record
+    def run() -> None:
+        with joined(settings.layout) as ranks:
+            Trainer(settings, ranks).run()
+
+    run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

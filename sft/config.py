@@ -1,0 +1,120 @@
+"""The trainer's configuration: one JSON file, checked against these dataclasses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sft.errors import ConfigError
+
+DTYPES = ("float32", "bfloat16")
+CHECKPOINTING = ("none", "full", "selective")
+
+
+@dataclass
+class ModelConfig:
+    path: str = ""
+    """Folder of a transformers checkpoint."""
+    dtype: str = "float32"
+    """float32, or bfloat16 parameters with gradients reduced in float32."""
+
+
+@dataclass
+class DataConfig:
+    path: str | None = None
+    """JSONL with a `messages` list a line; the documents that ship with the package when empty."""
+    seq_len: int = 512
+    """Tokens a row; documents are packed into rows."""
+    global_batch: int = 4
+    """Rows a step, over all ranks."""
+    micro_batch: int = 1
+    """Rows a rank computes at once."""
+    seed: int = 0
+
+
+@dataclass
+class OptimConfig:
+    lr: float = 1e-4
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+
+
+@dataclass
+class LayoutConfig:
+    dp_shard: int = 1
+    """Data-parallel shards."""
+    cp: int = 1
+    """Ranks that share each sequence."""
+    ep: int = 1
+    """Ranks that the experts are split over."""
+
+    @property
+    def world_size(self) -> int:
+        return self.dp_shard * self.cp
+
+
+@dataclass
+class Config:
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    layout: LayoutConfig = field(default_factory=LayoutConfig)
+    steps: int = 5
+    seed: int = 0
+    output_dir: str = "output"
+
+
+def load(path: Path) -> Config:
+    """Read and check a configuration file; raises `ConfigError`."""
+    try:
+        config = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path))
+        loaded = OmegaConf.to_object(config)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"{path}: {str(error).splitlines()[0]} (key {error.full_key!r})"
+        ) from None
+    except ValueError as error:  # not YAML or JSON
+        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from None
+    assert isinstance(loaded, Config)
+    check(loaded)
+    return loaded
+
+
+def check(config: Config) -> None:
+    """Reject what could not run whatever the model is; raises `ConfigError`."""
+    layout, data = config.layout, config.data
+    for name, value in (
+        ("layout.dp_shard", layout.dp_shard),
+        ("layout.cp", layout.cp),
+        ("layout.ep", layout.ep),
+        ("data.seq_len", data.seq_len),
+        ("data.global_batch", data.global_batch),
+        ("data.micro_batch", data.micro_batch),
+        ("steps", config.steps),
+    ):
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be 1 or more")
+    if config.model.dtype not in DTYPES:
+        raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
+    if data.seq_len % layout.cp:
+        fits = -(-data.seq_len // layout.cp) * layout.cp
+        raise ConfigError(
+            f"data.seq_len={data.seq_len} does not divide by layout.cp={layout.cp}; use {fits}"
+        )
+    rows = layout.dp_shard * data.micro_batch
+    if data.global_batch % rows:
+        raise ConfigError(
+            f"data.global_batch={data.global_batch} does not divide by layout.dp_shard x "
+            f"data.micro_batch={rows}; use {-(-data.global_batch // rows) * rows}"
+        )
+    if layout.world_size % layout.ep:
+        raise ConfigError(
+            f"layout.ep={layout.ep} does not divide the world size {layout.world_size} "
+            f"(layout.dp_shard x layout.cp)"
+        )

@@ -1,0 +1,107 @@
+"""Softmax attention under context parallelism: heads exchanged for sequence (Ulysses).
+
+Registered with transformers' `AttentionInterface`, so that it serves every model that asks the
+interface, with sinks, sliding windows, few key/value heads, latent attention and indexers alike.
+One process computes with the same function, without the exchange.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from sft.context.exchange import heads_for_sequence, sequence_for_heads
+from sft.context.sequence import Sequence, current
+
+NAME = "ulysses"
+
+
+def register() -> None:
+    """Make `attn_implementation="ulysses"` known to transformers, with boolean masks."""
+    AttentionInterface.register(NAME, ulysses_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def ulysses_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    s_aux: Tensor | None = None,
+    indices: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend over the whole sequence with this rank's heads.
+
+    query [batch, heads, seq / n, dim], key and value with their own heads and dims; the mask is
+    [batch, 1, seq, seq] over the whole sequence, `s_aux` [heads] the sink logits, and `indices`
+    [batch, seq, picks] the keys an indexer picked. Returns [batch, seq / n, heads, dim].
+    """
+    sequence = current()
+    exchanged = [
+        heads_for_sequence(divisible(x, sequence), sequence, seq_dim=2, head_dim=1)
+        for x in (query, key, value)
+    ]
+    if s_aux is not None:
+        s_aux = sequence.local(s_aux, dim=0)
+    if indices is not None:
+        attention_mask = keep_picks(attention_mask, indices)
+    out = attend(*exchanged, attention_mask, scaling, dropout, s_aux)
+    out = sequence_for_heads(out, sequence, seq_dim=2, head_dim=1)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def divisible(x: Tensor, sequence: Sequence) -> Tensor:
+    """Repeat heads, [batch, heads, ..], until the group divides them."""
+    repeats = sequence.size // math.gcd(x.shape[1], sequence.size)
+    return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
+
+
+def keep_picks(mask: Tensor | None, indices: Tensor) -> Tensor:
+    """Restrict a causal mask to the keys that an indexer picked for each query."""
+    assert mask is not None, "an indexer needs a materialised mask"
+    picked = torch.zeros_like(mask).scatter(-1, indices.long().unsqueeze(1), True)
+    return mask & picked
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    dropout: float,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Torch's scaled dot product attention, with sinks as one more key of value zero."""
+    if sinks is not None:
+        assert mask is not None, "sinks need a materialised mask"
+        key, value = (F.pad(x, (0, 0, 0, 1)) for x in (key, value))
+        mask = with_sinks(mask, sinks, query.dtype)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=mask is None,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def with_sinks(mask: Tensor, sinks: Tensor, dtype: torch.dtype) -> Tensor:
+    """[batch, 1, queries, keys] boolean mask -> [batch, heads, queries, keys + 1] biases."""
+    bias = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    batch, heads, queries = mask.shape[0], sinks.shape[0], mask.shape[2]
+    sink = sinks.to(dtype).view(1, heads, 1, 1).expand(batch, heads, queries, 1)
+    return torch.cat([bias.expand(-1, heads, -1, -1), sink], dim=-1)

@@ -1,0 +1,28 @@
+"""Prepare a model for sequences that are packed and shared: every layer kind it has."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from transformers import PreTrainedModel
+
+from sft.context import masks
+
+LAYER_KINDS = (masks,)
+"""Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
+
+
+def install(model: PreTrainedModel) -> dict[str, list[str]]:
+    """Replace, in the model's modeling module, what looks beyond this rank's own tokens."""
+    modeling = modeling_module(model)
+    replaced = {kind.__name__.rpartition(".")[2]: kind.install(modeling) for kind in LAYER_KINDS}
+    if not replaced["masks"]:
+        raise RuntimeError(f"{modeling.__name__} builds no mask that can be given whole sequences")
+    return replaced
+
+
+def modeling_module(model: PreTrainedModel) -> ModuleType:
+    """The module that defines the model's class (FSDP puts a class of its own in front)."""
+    names = (cls.__module__ for cls in type(model).__mro__)
+    return sys.modules[next(name for name in names if ".modeling_" in name)]

@@ -1,0 +1,72 @@
+"""The sequence that is being computed: its positions, its documents, and who holds which slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """The whole sequence that a context-parallel group computes, [batch, seq] over all its ranks."""
+
+    position_ids: Tensor
+    """[batch, seq] positions, starting at 0 with each document."""
+    document_ids: Tensor
+    """[batch, seq] the index of each token's document in its row."""
+    input_ids: Tensor
+    """[batch, seq] tokens."""
+    group: dist.ProcessGroup | None = None
+    """The ranks that hold its slices; None when one rank holds it all."""
+
+    @property
+    def size(self) -> int:
+        """Ranks that share the sequence."""
+        return 1 if self.group is None else self.group.size()
+
+    @property
+    def rank(self) -> int:
+        """This rank's place among them."""
+        return 0 if self.group is None else self.group.rank()
+
+    def local(self, x: Tensor, dim: int = 1) -> Tensor:
+        """This rank's slice of a whole-sequence tensor."""
+        return x.chunk(self.size, dim)[self.rank]
+
+
+_current: Sequence | None = None
+
+
+def active() -> Sequence | None:
+    """The sequence set by `computing`, or None outside of it."""
+    return _current
+
+
+def current() -> Sequence:
+    """The sequence set by `computing`; raises RuntimeError outside of it."""
+    if _current is None:
+        raise RuntimeError(
+            "no sequence is being computed: wrap forward and backward in `computing`"
+        )
+    return _current
+
+
+@contextmanager
+def computing(sequence: Sequence) -> Iterator[Sequence]:
+    """Make `sequence` current for forward and backward (recomputation reads it again)."""
+    global _current
+    previous, _current = _current, sequence
+    try:
+        yield sequence
+    finally:
+        _current = previous
+
+
+def document_ids(position_ids: Tensor) -> Tensor:
+    """[batch, seq] index of each token's document, from positions that restart at 0."""
+    return (position_ids == 0).cumsum(-1, dtype=torch.int64) - 1

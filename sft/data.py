@@ -1,0 +1,153 @@
+"""Chat documents, rendered by the tokenizer's template and packed into rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchdata.stateful_dataloader import StatefulDataLoader
+from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
+from transformers import PreTrainedTokenizerBase
+
+from sft.config import DataConfig
+from sft.errors import ConfigError
+
+IGNORED = -100
+"""Label of a token that is not under the loss, as in torch's cross entropy."""
+Row = dict[str, Tensor]
+"""`input_ids`, `labels` (shifted: the next token's) and `position_ids`, each [seq]."""
+
+
+@dataclass(frozen=True)
+class Document:
+    tokens: list[int]
+    trained: list[int]
+    """1 where the token is the assistant's."""
+
+    def labels(self) -> list[int]:
+        """The next token's id where that is trained on; the last token has none."""
+        following = zip(self.tokens[1:], self.trained[1:], strict=True)
+        return [token if trained else IGNORED for token, trained in following] + [IGNORED]
+
+
+def read_chats(path: str | None) -> list[list[dict[str, str]]]:
+    """The `messages` of each line of a JSONL file, or of the documents that ship; `ConfigError`."""
+    source = Path(path) if path else resources.files("sft") / "documents" / "chats.jsonl"
+    try:
+        lines = source.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
+    chats = []
+    for number, line in enumerate(lines, 1):
+        try:
+            chats.append(json.loads(line)["messages"])
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(
+                f'{source}:{number} is not a JSON object with "messages": [{{"role", "content"}}]'
+            ) from None
+    return chats
+
+
+def render(chats: list[list[dict[str, str]]], tokenizer: PreTrainedTokenizerBase) -> list[Document]:
+    """Tokens and the assistant's mask of each chat; raises `ConfigError` for a template without."""
+    documents = []
+    for messages in chats:
+        rendered: Any = tokenizer.apply_chat_template(
+            messages, return_dict=True, return_assistant_tokens_mask=True
+        )
+        documents.append(Document(rendered["input_ids"], rendered["assistant_masks"]))
+    if not any(any(document.trained) for document in documents):
+        raise ConfigError(
+            "no token is the assistant's: the chat template must mark its turns with "
+            "{% generation %}, and the data must have some"
+        )
+    return documents
+
+
+def pack(documents: list[Document], seq_len: int, pad_token: int) -> list[Row]:
+    """Rows of `seq_len` tokens, documents in order, never split; a longer one is cut.
+
+    A row's rest is one more document of padding, which is never trained on.
+    """
+    rows: list[Row] = []
+    waiting: list[Document] = []
+    for document in documents:
+        cut = Document(document.tokens[:seq_len], document.trained[:seq_len])
+        if sum(len(d.tokens) for d in waiting) + len(cut.tokens) > seq_len:
+            rows.append(_row(waiting, seq_len, pad_token))
+            waiting = []
+        waiting.append(cut)
+    return [*rows, _row(waiting, seq_len, pad_token)]
+
+
+def _row(documents: list[Document], seq_len: int, pad_token: int) -> Row:
+    rest = seq_len - sum(len(document.tokens) for document in documents)
+    if rest:
+        documents = [*documents, Document([pad_token] * rest, [0] * rest)]
+    return {
+        "input_ids": torch.tensor([t for d in documents for t in d.tokens]),
+        "labels": torch.tensor([label for d in documents for label in d.labels()]),
+        "position_ids": torch.cat([torch.arange(len(d.tokens)) for d in documents]),
+    }
+
+
+def digest(rows: Row) -> str:
+    """A short hash of a batch's tokens and labels."""
+    digest = hashlib.sha256()
+    for key in ("input_ids", "labels", "position_ids"):
+        digest.update(rows[key].numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def combine(digests: set[str]) -> str:
+    """One hash for a set of rows, whoever held them."""
+    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16]
+
+
+class Loader:
+    """This rank's rows of each global batch, for ever; its position is saved and restored.
+
+    Step n of every layout has the same rows: the shuffled order is dealt out in turn, so that the
+    ranks' shares of a step together are the next `global_batch` rows of it.
+    """
+
+    def __init__(self, rows: list[Row], config: DataConfig, shards: int, shard: int) -> None:
+        usable = len(rows) // config.global_batch * config.global_batch
+        if not usable:
+            raise ConfigError(
+                f"the data fill {len(rows)} rows of data.seq_len={config.seq_len}, fewer than "
+                f"data.global_batch={config.global_batch}"
+            )
+        self.sampler = StatefulDistributedSampler(
+            rows[:usable],  # type: ignore[arg-type]  # any sequence will do
+            num_replicas=shards,
+            rank=shard,
+            seed=config.seed,
+        )
+        self.loader: StatefulDataLoader[Row] = StatefulDataLoader(
+            rows[:usable],  # type: ignore[arg-type]
+            batch_size=config.global_batch // shards,
+            sampler=self.sampler,
+            generator=torch.Generator(),  # its own: `iter` must not draw from the global one
+        )
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        while True:
+            self.sampler.set_epoch(self.epoch)
+            yield from self.loader
+            self.epoch += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "loader": self.loader.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch = state["epoch"]
+        self.loader.load_state_dict(state["loader"])

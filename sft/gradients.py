@@ -1,0 +1,75 @@
+"""The global gradient norm, whatever meshes the parameters are sharded over."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+
+GROUPS = (
+    ("experts", r"\.experts\."),
+    ("router", r"\.(gate|router|mlp\.gate)\.|\.gate$|correction_bias"),
+    ("norm", r"norm"),
+    ("embedding", r"embed|ngram|\.ple\."),
+    ("head", r"lm_head"),
+    ("attention", r"attn|attention|mixer|linear"),
+)
+"""Parameter groups by the first pattern that a name matches; the rest is `mlp`."""
+
+
+def group_of(name: str) -> str:
+    """The group that a parameter's gradient norm is reported in."""
+    return next((group for group, pattern in GROUPS if re.search(pattern, name)), "mlp")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def replicas(tensor: Tensor) -> int:
+    """How many ranks of the world hold the same values of a tensor."""
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    if not isinstance(tensor, DTensor):
+        return world
+    mesh = tensor.device_mesh
+    shards = [
+        mesh.size(dim) for dim, place in enumerate(tensor.placements) if isinstance(place, Shard)
+    ]
+    return world // math.prod(shards)
+
+
+@torch.no_grad()
+def norms(named: Iterable[tuple[str, nn.Parameter]]) -> tuple[float, dict[str, float]]:
+    """The gradient's 2-norm, in total and per group, over all ranks and meshes.
+
+    torch's own `clip_grad_norm_` refuses parameters of several meshes, so squares are summed here:
+    each rank's share, over the world, with replicated values counted once.
+    """
+    squares: dict[str, Tensor] = {}
+    for name, parameter in named:
+        group = group_of(name)
+        squares.setdefault(group, torch.zeros((), dtype=torch.float64, device=parameter.device))
+        if parameter.grad is not None:
+            share = local(parameter.grad).double().square().sum() / replicas(parameter.grad)
+            squares[group] = squares[group] + share
+    stacked = torch.stack(list(squares.values()))
+    if dist.is_initialized():
+        dist.all_reduce(stacked)
+    groups = dict(zip(squares, stacked.sqrt().tolist(), strict=True))
+    return stacked.sum().sqrt().item(), groups
+
+
+@torch.no_grad()
+def clip(parameters: Iterable[nn.Parameter], norm: float, max_norm: float) -> None:
+    """Scale gradients so that their norm is at most `max_norm`, as torch's `clip_grad_norm_`."""
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1.0:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                local(parameter.grad).mul_(scale)

@@ -1,0 +1,159 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel, set_seed
+
+from sft import counters, data, gradients, model
+from sft.config import Config
+from sft.context.sequence import Sequence, computing, document_ids
+from sft.data import IGNORED, Loader, Row
+from sft.metrics import Movement, Record, peak_memory_gib, write
+from sft.ranks import Ranks
+
+
+class Trainer:
+    """A model, its optimizer and its data on this rank."""
+
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        set_seed(config.seed)
+        self.config, self.ranks = config, ranks
+        self.model = model.load(config).to(ranks.device)
+        self.optimizer = make_optimizer(self.model, config)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: min(1.0, (step + 1) / (config.optim.warmup_steps + 1))
+        )
+        self.loader = make_loader(config, ranks)
+        self.movement = Movement(self.model, ranks)
+        self.step = 0
+
+    def run(self) -> None:
+        """Train to `config.steps`; rank 0 writes a line of metrics a step."""
+        metrics = Path(self.config.output_dir) / "metrics.jsonl"
+        for batch in itertools.islice(self.loader, self.config.steps - self.step):
+            record = self.train_step(batch)
+            if self.ranks.rank == 0:
+                write(record, metrics)
+
+    def train_step(self, batch: Row) -> Record:
+        """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
+        started = time.perf_counter()
+        self.step += 1
+        lr = self.scheduler.get_last_lr()[0]
+        tokens = self.ranks.sum(self.trained_tokens(batch))
+        loss = self.ranks.sum(self.accumulate(batch, tokens))
+        norm, groups = gradients.norms(self.model.named_parameters())
+        gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
+        self.optimizer.step()
+        self.scheduler.step()
+        moved = self.movement.since_last()
+        self.optimizer.zero_grad()
+        return {
+            "step": self.step,
+            "loss": loss.item(),
+            "grad_norm": norm,
+            "grad_norm_groups": groups,
+            "lr": lr,
+            "tokens": int(tokens.item()),
+            "step_seconds": time.perf_counter() - started,
+            "peak_memory_gib": peak_memory_gib(self.ranks),
+            "params_moved": moved,
+            **self.evidence(batch),
+        }
+
+    def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
+        """Forward and backward by micro-batches; returns this rank's share of the mean loss.
+
+        FSDP averages gradients over the ranks, so the loss of a rank is its sum of token losses
+        over the global token count, times the ranks: the token-weighted mean over all of them.
+        """
+        total = torch.zeros((), device=self.ranks.device)
+        for rows in split(batch, self.config.data.micro_batch):
+            rows = {key: value.to(self.ranks.device) for key, value in rows.items()}
+            with computing(self.sequence(rows)) as sequence:
+                logits = self.logits(rows, sequence)
+                labels = sequence.local(rows["labels"])
+                loss = token_losses(logits, labels) / tokens
+                (loss * self.ranks.world_size).backward()
+            total += loss.detach()
+        return total
+
+    def logits(self, rows: Row, sequence: Sequence) -> Tensor:
+        """[rows, seq / cp, vocabulary] of this rank's slice."""
+        out = self.model(
+            input_ids=sequence.local(rows["input_ids"]),
+            position_ids=sequence.local(rows["position_ids"]),
+            use_cache=False,  # with a cache, transformers does not keep documents apart
+        )
+        return out.logits  # type: ignore[no-any-return]
+
+    def sequence(self, rows: Row) -> Sequence:
+        """What the ranks that share these rows compute together."""
+        positions = rows["position_ids"]
+        return Sequence(positions, document_ids(positions), rows["input_ids"], self.ranks.cp_group)
+
+    def trained_tokens(self, batch: Row) -> Tensor:
+        """Tokens under the loss in this rank's slice."""
+        labels = self.sequence(batch).local(batch["labels"])
+        return (labels != IGNORED).sum().float().to(self.ranks.device)
+
+    def evidence(self, batch: Row) -> dict[str, Any]:
+        """What shows that every rank did its part: batch digests and counters, by rank."""
+        sequence = self.sequence(batch)
+        seen = {key: sequence.local(rows) for key, rows in batch.items()}
+        mine = {"digest": data.digest(seen), "rows": [data.digest(row) for row in split(batch, 1)]}
+        share = {"cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1]}
+        everyone = self.ranks.gather(mine | {"counters": counters.take() | share})
+        return {
+            "batch_digests": [rank["digest"] for rank in everyone],
+            "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
+            "counters": by_rank([rank["counters"] for rank in everyone]),
+        }
+
+
+def split(batch: Row, rows: int) -> Iterable[Row]:
+    """A batch in micro-batches of `rows`."""
+    count = len(batch["input_ids"])
+    for start in range(0, count, rows):
+        yield {key: value[start : start + rows] for key, value in batch.items()}
+
+
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """The summed cross entropy of the labelled tokens, in float32."""
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+
+
+def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
+    """Counters of every rank -> the ranks' values of every counter."""
+    names = sorted({name for rank in counts for name in rank})
+    return {name: [rank.get(name, 0) for rank in counts] for name in names}
+
+
+def make_optimizer(model: PreTrainedModel, config: Config) -> torch.optim.Optimizer:
+    """AdamW over what is trained; parameters of one mesh in one group, as `foreach` needs."""
+    meshes: dict[object, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            meshes.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    groups = [{"params": parameters} for parameters in meshes.values()]
+    return torch.optim.AdamW(groups, lr=config.optim.lr, weight_decay=config.optim.weight_decay)
+
+
+def make_loader(config: Config, ranks: Ranks) -> Loader:
+    """This rank's rows; ranks that share a sequence load the same."""
+    tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
+    documents = data.render(data.read_chats(config.data.path), tokenizer)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    rows = data.pack(documents, config.data.seq_len, pad)
+    return Loader(rows, config.data, config.layout.dp_shard, ranks.dp_rank)

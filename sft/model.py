@@ -1,0 +1,93 @@
+"""Load a checkpoint, sharded: FSDP2 and expert parallelism are transformers' own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.distributed import DistributedConfig
+
+from sft import experts
+from sft.config import Config, LayoutConfig
+from sft.context import attention
+from sft.context.install import install
+from sft.errors import ConfigError
+
+
+def load(config: Config) -> PreTrainedModel:
+    """The checkpoint's model on this rank, in training mode; raises `ConfigError`."""
+    path = Path(config.model.path)
+    published = read_config(path)
+    check_fits(published, config.layout)
+    attention.register()
+    experts.register()
+    model = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=getattr(torch, config.model.dtype),
+        attn_implementation=attention.NAME,
+        # the plain loop over experts breaks the compiler's graph six times a layer
+        experts_implementation="grouped_mm" if expert_count(published) else None,
+        distributed_config=distributed_config(config),
+        local_files_only=True,
+    )
+    install(model)
+    return model.train()
+
+
+def distributed_config(config: Config) -> DistributedConfig | None:
+    """How transformers shards the model: parameters over every rank, experts over `ep`.
+
+    Ranks that share a sequence hold different tokens, so to the parameters they are data-parallel.
+    """
+    layout = config.layout
+    if layout.world_size == 1:
+        return None
+    return DistributedConfig(
+        fsdp_size=layout.world_size,
+        ep_size=layout.ep,
+        ep_implementation=experts.NAME,
+        fsdp_mixed_precision=config.model.dtype == "bfloat16",
+    )
+
+
+def read_config(path: Path) -> PretrainedConfig:
+    """The model configuration of a checkpoint folder; raises `ConfigError` where it is not one."""
+    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
+        raise ConfigError(
+            f"model.path={path} is not a checkpoint folder: it needs config.json and *.safetensors"
+        )
+    try:
+        return AutoConfig.from_pretrained(path, local_files_only=True).get_text_config()
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model.path={path}: {str(error).splitlines()[0]}") from None
+
+
+def check_fits(model: PretrainedConfig, layout: LayoutConfig) -> None:
+    """Reject a layout that does not divide the model's heads or experts; raises `ConfigError`."""
+    for key in ("num_attention_heads", "linear_num_key_heads", "mamba_num_heads", "n_groups"):
+        heads = getattr(model, key, None)
+        if heads and heads % layout.cp:
+            raise ConfigError(
+                f"layout.cp={layout.cp} does not divide the model's {key}={heads}; "
+                f"use {largest_divisor(heads, layout.cp)}"
+            )
+    count = expert_count(model)
+    if layout.ep > 1 and not count:
+        raise ConfigError(f"layout.ep={layout.ep}: {model.model_type} has no experts; use 1")
+    if count % layout.ep:
+        raise ConfigError(
+            f"layout.ep={layout.ep} does not divide the model's {count} experts; "
+            f"use {largest_divisor(count, layout.ep)}"
+        )
+
+
+def expert_count(model: PretrainedConfig) -> int:
+    """Routed experts a layer, 0 for a dense model."""
+    keys = ("num_experts", "num_local_experts", "n_routed_experts")
+    return next((count for key in keys if (count := getattr(model, key, None))), 0)
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` up to `limit`."""
+    return next(n for n in range(limit, 0, -1) if number % n == 0)
