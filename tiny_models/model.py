@@ -27,13 +27,13 @@ class Source:
     origin: str
     """How they got here: a copy of the file, the class defaults of transformers X, or recall."""
     revision: str = "main"
-    tokenizer: str | None = None
-    """Repository to take the published tokenizer from, where `repository` is gated."""
+    ungated: str | None = None
+    """A copy of `repository` that anybody may read, where `repository` itself is gated."""
 
     @property
-    def tokenizer_repository(self) -> str:
-        """The repository that `--published-tokenizer` reads."""
-        return self.tokenizer or self.repository
+    def readable(self) -> str:
+        """The repository to read files from."""
+        return self.ungated or self.repository
 
 
 @dataclass(frozen=True)
@@ -83,4 +83,4 @@ def check_scale(scale: str) -> Scale:
     """`scale` itself if there is one of that name, else a TinyModelError."""
     if scale not in SCALES:
         raise TinyModelError(f"unknown scale {scale!r}: choose one of {', '.join(SCALES)}")
-    return cast("Scale", scale)
+    return scale

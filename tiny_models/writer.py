@@ -72,7 +72,7 @@ def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokeni
         "scale": scale,
         "seed": seed,
         "parameters": built.num_parameters(),
-        "tokenizer": model.source.tokenizer_repository if published_tokenizer else "built in",
+        "tokenizer": model.source.readable if published_tokenizer else "built in",
     }
     manifest.write(stage, about)
 

@@ -1,11 +1,15 @@
 """DeepSeek V4 Flash: one shared key/value head, compressed and indexed attention, hashed MoE."""
 
+# ruff: noqa: RUF001 - the published special tokens are spelled with full-width bars
+
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 129280,
     "hidden_size": 4096,
     "num_hidden_layers": 43,
@@ -49,7 +53,7 @@ PUBLISHED = {
     },
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "moe_intermediate_size": 64,
     "n_routed_experts": 16,
@@ -58,7 +62,7 @@ TINY = {
 
 # The heavy compression takes 32 tokens an entry instead of 128, so that the suite's documents (20
 # to 400 tokens) have several entries and its parameters a gradient; the light one stays at 4.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 64,
     "num_attention_heads": 16,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import glm
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import glm
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 151552,
     "hidden_size": 5120,
     "intermediate_size": 12288,
@@ -36,14 +38,14 @@ PUBLISHED = {
     },
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "moe_intermediate_size": 64,
     "n_routed_experts": 16,
 }
 
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 192,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import glm
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import glm
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 154880,
     "hidden_size": 6144,
     "intermediate_size": 12288,
@@ -37,7 +39,7 @@ PUBLISHED = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "moe_intermediate_size": 64,
@@ -46,7 +48,7 @@ TINY = {
 }
 
 # As published, values are wider than the unrotated part of the keys, and no two ranks are equal.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 192,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 201088,
     "hidden_size": 2880,
     "intermediate_size": 2880,
@@ -35,10 +37,10 @@ PUBLISHED = {
     },
 }
 
-TINY = {"hidden_size": 256, "intermediate_size": 64, "num_local_experts": 16}
+TINY: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 64, "num_local_experts": 16}
 
 # The window is shorter than most documents of the suite, so that it hides keys.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 128,
     "intermediate_size": 48,

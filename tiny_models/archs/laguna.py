@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
+
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
 
 PERIOD = 4  # one full attention, then three sliding ones
 LAYERS = 40
 
-PUBLISHED = {
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 100352,
     "hidden_size": 2048,
     "intermediate_size": 8192,
@@ -50,7 +52,7 @@ PUBLISHED = {
     },
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "moe_intermediate_size": 64,
@@ -59,7 +61,7 @@ TINY = {
 }
 
 # Three quarters of the heads in full attention, as published; the window hides keys.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 192,

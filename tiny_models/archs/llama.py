@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 128256,
     "hidden_size": 2048,
     "intermediate_size": 8192,
@@ -29,7 +31,7 @@ PUBLISHED = {
 }
 
 # Key/value heads stay at a number that four ranks divide, as the published eight do.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 128,
     "intermediate_size": 320,
@@ -64,7 +66,7 @@ MODEL = TinyModel(
     source=Source(
         repository="meta-llama/Llama-3.2-1B",
         origin="recalled, parameter count checked against the advertised 1.24B",
-        tokenizer="unsloth/Llama-3.2-1B",
+        ungated="unsloth/Llama-3.2-1B",
     ),
     published=PUBLISHED,
     tiny={},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 200064,
     "hidden_size": 3072,
     "intermediate_size": 1536,
@@ -24,9 +26,9 @@ PUBLISHED = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 5000000.0},
 }
 
-TINY = {"hidden_size": 256, "intermediate_size": 64, "num_local_experts": 16}
+TINY: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 64, "num_local_experts": 16}
 
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 40,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import Chat
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import Chat
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 131072,
     "hidden_size": 2688,
     "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
@@ -35,7 +37,7 @@ PUBLISHED = {
     "pad_token_id": 0,
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 64,
     "moe_intermediate_size": 64,
@@ -45,7 +47,7 @@ TINY = {
 
 # As published, fewer key/value heads than four ranks and a shared expert twice as wide; groups that
 # four ranks divide, several heads to each; chunks shorter than most documents.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 40,

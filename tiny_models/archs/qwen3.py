@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import chatml
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import chatml
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 151936,
     "hidden_size": 1024,
     "intermediate_size": 3072,
@@ -22,7 +24,7 @@ PUBLISHED = {
 }
 
 # The one vocabulary that neither two nor four ranks divide: shards of it are uneven.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2045,
     "hidden_size": 96,
     "intermediate_size": 256,

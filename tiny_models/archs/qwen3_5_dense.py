@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import chatml
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import chatml
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 248320,
     "hidden_size": 1024,
     "intermediate_size": 3584,
@@ -32,7 +34,7 @@ PUBLISHED = {
 }
 
 # As published, fewer key/value heads than four ranks, and one value head to a key head.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 96,
     "intermediate_size": 256,

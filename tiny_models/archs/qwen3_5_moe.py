@@ -1,11 +1,13 @@
-"""Qwen3.5 35B-A3B: three gated delta nets to one gated full attention, sparse MLP, shared expert."""
+"""Qwen3.5 35B-A3B: three gated delta nets to one gated full attention, sparse and shared MLP."""
 
 from __future__ import annotations
 
-from ..chat import chatml
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import chatml
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 248320,
     "hidden_size": 2048,
     "num_hidden_layers": 40,
@@ -34,7 +36,7 @@ PUBLISHED = {
     },
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
@@ -42,7 +44,7 @@ TINY = {
 }
 
 # As published, fewer key/value heads than four ranks, and two value heads to a key head.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 128,
     "num_attention_heads": 8,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import chatml
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import chatml
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 151936,
     "hidden_size": 2048,
     "intermediate_size": 6144,
@@ -26,7 +28,7 @@ PUBLISHED = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
 }
 
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "intermediate_size": 512,
     "moe_intermediate_size": 64,
@@ -34,7 +36,7 @@ TINY = {
 }
 
 # Heads and key/value heads stay as published: eight queries share a key, four ranks a key each.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 128,
     "intermediate_size": 320,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..chat import chatml
-from ..model import Source, TinyModel
+from typing import Any
 
-PUBLISHED = {
+from tiny_models.chat import chatml
+from tiny_models.model import Source, TinyModel
+
+PUBLISHED: dict[str, Any] = {
     "vocab_size": 248320,
     "hidden_size": 2560,
     "num_hidden_layers": 48,
@@ -54,7 +56,7 @@ PUBLISHED = {
 
 # The n-gram table has 51 billion values as published. A budget of 2048 keys would drop none in the
 # documents of a test; 128 is what GLM's indexer is given.
-TINY = {
+TINY: dict[str, Any] = {
     "hidden_size": 256,
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
@@ -64,7 +66,7 @@ TINY = {
 }
 
 # As published, fewer key/value heads than four ranks, and three value heads to a key head.
-NANO = {
+NANO: dict[str, Any] = {
     "vocab_size": 2048,
     "hidden_size": 64,
     "num_attention_heads": 8,
