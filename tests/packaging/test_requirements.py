@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("sweep", "sft", "tiny_models", "hydra_plugins")
 # Never imported here: libraries that transformers and torch use when they are there.
-USED_BY_OTHERS = {"accelerate", "jinja2", "numpy"}
+USED_BY_OTHERS = {"accelerate", "jinja2"}
 
 
 def project() -> dict[str, list[Requirement]]:
