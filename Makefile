@@ -8,7 +8,8 @@ PY := "$(VENV)/bin/python"
 ARGS ?= -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
 # What pytest is asked for besides, as in `make test PYTEST_ARGS="-k resume"`.
 PYTEST_ARGS ?=
-STORE ?= sqlite:///outputs/mlflow.db
+# Where `make ui` looks, as in `make ui OUTPUTS=/data/outputs PORT=5001`.
+OUTPUTS ?= outputs
 PORT ?= 5000
 
 .DEFAULT_GOAL := help
@@ -48,7 +49,9 @@ format: env  ## repair what ruff can repair
 	$(PY) -m ruff format .
 
 ui: env  ## show the recorded runs in a browser, on loopback
-	@$(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri "$(STORE)"
+	@test -e "$(OUTPUTS)/mlflow.db" || { echo "nothing recorded in $(OUTPUTS): make sweep"; exit 1; }
+	@MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
+		--backend-store-uri "sqlite:///$(OUTPUTS)/mlflow.db"
 
 clean:  ## remove the environment and the tools' caches; results stay
 	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sweep.usage import usage
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -47,6 +49,13 @@ def test_make_sweep_runs_the_main_job() -> None:
 def test_make_sweep_takes_other_arguments() -> None:
     commands = dry_run("sweep", "ARGS=arch=llama layout=single")
     assert commands.rstrip().endswith("-m sweep arch=llama layout=single")
+
+
+def test_make_ui_shows_the_default_store_on_loopback() -> None:
+    commands = dry_run("ui")
+    assert "--host 127.0.0.1" in commands
+    assert "sqlite:///outputs/mlflow.db" in commands
+    assert "outputs/mlflow.db" in usage()
 
 
 def test_a_new_environment_is_installed_from_the_constraints(tmp_path: Path) -> None:
