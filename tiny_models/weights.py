@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,29 @@ HASH_TABLE = "tid2eid"
 def build(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
     """A float32 CPU model of `config`; the caller's random state stays as it was."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-        model.eval()
+        model = _initialised(config)
     with torch.no_grad():
         for name, tensor in stored_tensors(model):
             _leave_no_constant(name, tensor, seed, config)
     _check_finite(model)
     return model
+
+
+def _initialised(config: PreTrainedConfig) -> PreTrainedModel:
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    # Torch's layers would fill every weight once for transformers to fill it again; and tied before
+    # they are filled, the weights of the head are never more than an address.
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.tie_weights()
+    model.initialize_weights()
+    return model.eval()
 
 
 def stored_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
@@ -55,7 +68,13 @@ def _leave_no_constant(
 def _is_predictable(tensor: torch.Tensor) -> bool:
     # Vectors are constants or, as in mamba's A_log, the same for every seed: a load that loses
     # one would put the very same values back.
-    return tensor.ndim <= 1 or bool((tensor == tensor.flatten()[0]).all())
+    return tensor.ndim <= 1 or len(set(_range(tensor))) == 1
+
+
+def _range(tensor: torch.Tensor) -> tuple[float, float]:
+    """Least and greatest value, both NaN if any is; allocates nothing of the tensor's size."""
+    low, high = tensor.aminmax()
+    return float(low), float(high)
 
 
 def _hash_table(like: torch.Tensor, experts: int, generator: torch.Generator) -> torch.Tensor:
@@ -71,10 +90,8 @@ def _seed_of(seed: int, name: str) -> int:
 
 
 def _check_finite(model: PreTrainedModel) -> None:
-    import torch
-
     for name, tensor in stored_tensors(model):
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not all(map(math.isfinite, _range(tensor))):
             raise TinyModelError(
                 f"{name} of {model.config.model_type} was left uninitialised by transformers: "
                 "nothing written; report it with the versions of torch and transformers"
