@@ -35,17 +35,19 @@ def marked(marker: str) -> list[psutil.Process]:
 
 
 def dump_stacks(marker: str, launcher: int, wait: float = 3.0) -> None:
-    """Make every Python process but the launcher write its threads' stacks to its log, and end.
+    """Make every Python process of a launch write its threads' stacks to its log, and end.
 
     SIGABRT: with PYTHONFAULTHANDLER set, the interpreter answers it with the stacks of all threads,
-    even when a thread hangs in C code, and no trainer has to register anything for that.
+    even when a thread hangs in C code, and no trainer has to register anything for that. The
+    launcher comes last: torchrun still copies what its ranks wrote.
     """
     found = marked(marker)
-    ranks = [process for process in found if process.pid != launcher] or found
-    for process in ranks:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGABRT)
-    psutil.wait_procs(ranks, timeout=wait)
+    ranks = [process for process in found if process.pid != launcher]
+    for group in (ranks, [process for process in found if process.pid == launcher]):
+        for process in group:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGABRT)
+        _wait_for(group, wait)
 
 
 def end_all(marker: str, wait: float = 10.0) -> int:
@@ -55,7 +57,7 @@ def end_all(marker: str, wait: float = 10.0) -> int:
     while found := marked(marker):
         killed.update(process.pid for process in found)
         _kill(found)
-        psutil.wait_procs(found, timeout=1.0)
+        _wait_for(found, 1.0)
         if time.monotonic() > deadline:
             break
     return len(killed)
@@ -82,6 +84,20 @@ def created(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
+def _wait_for(found: Iterable[psutil.Process], seconds: float) -> None:
+    """Until all are gone or zombies. Not psutil.wait_procs: that takes a child's exit code."""
+    deadline = time.monotonic() + seconds
+    while any(map(_runs, found)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
 def _kill(found: Iterable[psutil.Process]) -> None:
     for process in found:
         with contextlib.suppress(psutil.Error):
@@ -90,7 +106,7 @@ def _kill(found: Iterable[psutil.Process]) -> None:
 
 def _has(process: psutil.Process, marker: str) -> bool:
     try:
-        if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+        if process.pid == os.getpid() or not _runs(process):
             return False
         environ = process.environ()
         return marker in (environ.get(MARKER), environ.get(JOB_MARKER))

@@ -1,0 +1,59 @@
+"""Fixtures: an MLflow store that is cheap to make, and facts to judge."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep.case import Case
+from sweep.facts import Facts, LaunchFacts, Metrics, Step
+
+CASE = Case(
+    id="llama-cp4_ep1-base", arch="llama", layout="cp4_ep1", feature="base", trainer="command",
+    scale="nano", device="cpu", dtype="float32", seed=0, steps=5, world_size=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite store with its tables made, which takes MLflow many seconds."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def outputs(tmp_path: Path, empty_store: Path) -> Path:
+    """An output folder whose store is ready."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    shutil.copy(empty_store, folder / "mlflow.db")
+    return folder
+
+
+@pytest.fixture
+def make_facts() -> Callable[..., Facts]:
+    """Facts of a good case; `steps` and the keywords of LaunchFacts change them."""
+
+    def make(steps: list[Step] | None = None, **launch: object) -> Facts:
+        good = [
+            Step(step=n, loss=3 - 0.1 * n, grad_norm=1.0, lr=1e-4, tokens=100, params_moved=1.0)
+            for n in range(1, 6)
+        ]
+        metrics = launch.pop("metrics", Metrics(steps=good if steps is None else steps))
+        values = {
+            "name": "train", "directory": "launches/1_train", "argv": ["trainer"],
+            "first_step": 1, "last_step": 5, "exit_code": 0, "limit_seconds": 900.0,
+            "started": 0.0, "seconds": 9.0, "metrics": metrics, **launch,
+        }  # fmt: skip
+        return Facts(
+            sweep_id="20260101-000000", case=CASE, started=0.0, seconds=10.0, environment={},
+            vocab_size=1000, launches=[LaunchFacts.model_validate(values)],
+        )  # fmt: skip
+
+    return make

@@ -1,0 +1,85 @@
+"""A wrong request is one line that names the next step, and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep.app import main
+
+CASE = ("arch=llama", "layout=single")
+COMMAND = ("trainer=command", "trainer.argv=[true]")
+
+
+def complaint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> str:
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+    assert main() == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["arch=lama", "layout=single"], "arch=lama: no such arch; choose from deepseek_v4, glm4"),
+        (["-m", "arch=llama", "layout=cp9"], "layout=cp9: no such layout; choose from cp2_ep2"),
+        (["-m", "arch=llama"], "layout=...: missing; choose from cp2_ep2"),
+        (["arch=llama,qwen3", "layout=single"], "several values need -m"),
+        ([*CASE, "steps=many"], "Value 'many' of type 'str' could not be converted to Integer"),
+        ([*CASE, "stepz=3"], "Key 'stepz' not in 'Settings'"),
+        ([*CASE, "steps=0"], "steps=0: a case trains at least one step"),
+        (["-m", *CASE, "steps=0"], "steps=0: a case trains at least one step"),
+        ([*CASE, "trainer=command"], "missing mandatory value: argv (key trainer.argv)"),
+        ([*CASE, "dtype=float8"], "dtype"),
+    ],
+)
+def test_a_wrong_request_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str,
+) -> None:  # fmt: skip
+    assert said in complaint(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("world_size: 4\nshards: 4\n", "Key 'shards' not in 'LayoutConf' (key layout.shards)"),
+        ("world_size: four\n", "Value 'four' of type 'str' could not be converted to Integer"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    text: str, said: str,
+) -> None:  # fmt: skip
+    (tmp_path / "layout").mkdir()
+    (tmp_path / "layout" / "mine.yaml").write_text(text)
+    line = complaint(
+        monkeypatch, capsys, "arch=llama", "layout=mine", "--config-dir", str(tmp_path)
+    )
+    assert "layout/mine.yaml: " in line
+    assert said in line
+
+
+def test_a_folder_as_mlflow_store_is_refused_before_any_time_is_spent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))
+    arguments = [*CASE, *COMMAND, f"outputs={tmp_path}/outputs"]
+    assert "name a server" in complaint(monkeypatch, capsys, *arguments)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_help_shows_examples_and_the_choices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep", "--help"])
+    assert main() == 0
+    text = capsys.readouterr().out
+    assert "python -m sweep -m arch=qwen3_moe,gpt_oss layout=cp4_ep4" in text
+    assert "deepseek_v4" in text
+    assert max(map(len, text.splitlines())) <= 100

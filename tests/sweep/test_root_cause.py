@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sweep import root_cause
+
+SUMMARY = """
+[rank1]: something before
+============================================================
+sft FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:01
+  host      : here
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 13)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : here
+  rank      : 2 (local_rank: 2)
+  exitcode  : -9 (pid: 12)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 12
+============================================================
+"""
+
+
+def rank_folder(ranks: Path, rank: int, error: object = None) -> Path:
+    folder = ranks / "none_abc" / "attempt_0" / str(rank)
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").write_text(f"out of {rank}\n")
+    (folder / "stderr.log").write_text(f"err of {rank}\n")
+    if error is not None:
+        (folder / "error.json").write_text(json.dumps(error))
+    return folder
+
+
+def error(message: str, timestamp: int) -> object:
+    return {"message": {"message": message, "extraInfo": {"timestamp": str(timestamp)}}}
+
+
+def test_a_killed_rank_is_named_by_the_summary(tmp_path: Path) -> None:
+    log = tmp_path / "launcher.log"
+    log.write_text(SUMMARY)
+    rank_folder(tmp_path / "ranks", 2)
+    cause = root_cause.find(log, tmp_path / "ranks")
+    assert cause.rank == 2
+    assert cause.failure == "Signal 9 (SIGKILL) received by PID 12"
+    assert cause.rank_tail == "out of 2\nerr of 2"
+
+
+def test_without_a_summary_the_earliest_error_file_counts(tmp_path: Path) -> None:
+    rank_folder(tmp_path / "ranks", 0, error("RuntimeError: connection\nclosed by peer", 20))
+    rank_folder(tmp_path / "ranks", 3, error("ValueError: the cause", 10))
+    cause = root_cause.find(tmp_path / "none.log", tmp_path / "ranks")
+    assert (cause.rank, cause.failure) == (3, "ValueError: the cause")
+
+
+def test_a_torn_error_file_is_not_believed(tmp_path: Path) -> None:
+    (rank_folder(tmp_path / "ranks", 0) / "error.json").write_text('{"message": ')
+    assert root_cause.find(tmp_path / "none.log", tmp_path / "ranks") == root_cause.RootCause()
+
+
+def test_the_last_words_of_every_rank_are_kept_in_order(tmp_path: Path) -> None:
+    for rank in (10, 9):
+        rank_folder(tmp_path / "ranks", rank)
+    words = root_cause.last_words(tmp_path / "ranks")
+    assert words == "rank 9:\nerr of 9\nrank 10:\nerr of 10"

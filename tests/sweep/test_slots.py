@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep import slots
+from sweep.machine import Machine
+from sweep.slots import Pool, SlotRunner
+
+
+@dataclass
+class Job:
+    """Ends when it was asked `life` times."""
+
+    life: int
+    gpus: tuple[str, ...]
+
+    def done(self) -> bool:
+        self.life -= 1
+        return self.life <= 0
+
+
+@dataclass
+class Scene:
+    """Runs jobs without waiting, and remembers what ran beside what."""
+
+    lives: list[int]
+    gpus: list[int]
+    machine: Machine = Machine()  # noqa: RUF009  # frozen
+    slots: int | None = None
+    ended: list[int] = field(default_factory=list)
+    most: int = 0
+
+    def run(self) -> Scene:
+        slots.POLL_SECONDS = 0.0
+        self.runner = SlotRunner(Pool(self.machine, self.slots), self.start, self.end, self.tick)
+        self.runner.run(self.gpus)
+        return self
+
+    def start(self, index: int, gpus: tuple[str, ...]) -> Job:
+        return Job(self.lives[index], gpus)
+
+    def end(self, index: int, _job: Job) -> None:
+        self.ended.append(index)
+
+    def tick(self) -> None:
+        self.most = max(self.most, len(self.runner.running))
+        held = [gpu for _, gpus in self.runner.running.values() for gpu in gpus]
+        assert len(held) == len(set(held)), "two jobs share a GPU"
+
+
+def test_without_a_gpu_one_case_runs_at_a_time() -> None:
+    scene = Scene([3, 1, 2], [0, 0, 0]).run()
+    assert (scene.ended, scene.most) == ([0, 1, 2], 1)
+
+
+def test_six_jobs_on_two_slots_are_never_three() -> None:
+    assert Scene([3, 1, 4, 1, 5, 9], [0] * 6, slots=2).run().most == 2
+
+
+def test_a_small_case_starts_beside_one_that_leaves_room() -> None:
+    scene = Scene([9, 9, 2], [3, 3, 1], Machine(("0", "1", "2", "3"))).run()
+    assert scene.ended == [2, 0, 1]
+
+
+def test_gpus_are_named_as_the_parent_names_them() -> None:
+    pool = Pool(Machine(("2", "GPU-abc")), None)
+    assert pool.take(1) == ("2",)
+    assert pool.take(1) == ("GPU-abc",)
+    assert pool.take(1) is None
+    pool.give_back(("2",))
+    assert pool.take(1) == ("2",)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4)), max_size=12),
+    st.sampled_from([None, 1, 2, 3]),
+)
+def test_every_job_runs_once_within_the_bounds(
+    jobs: list[tuple[int, int]], bound: int | None
+) -> None:
+    gpus = tuple("0123")
+    scene = Scene([life for life, _ in jobs], [need for _, need in jobs], Machine(gpus), bound)
+    scene.run()
+    assert sorted(scene.ended) == list(range(len(jobs)))
+    assert scene.most <= (bound or len(gpus))
