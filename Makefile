@@ -13,7 +13,7 @@ OUTPUTS ?= outputs
 PORT ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help env sweep test test-fast check format ui clean
+.PHONY: help env sweep test test-fast check format recorded ui clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "making the environment in $(VENV): a few minutes, once"
 	@"$(PYTHON)" -m venv "$(VENV)"
 # Compiling every installed module takes as long as installing them; most are never imported.
-	@$(PY) -m pip install --quiet --no-compile --disable-pip-version-check \
+	@$(PY) -m pip install -qq --no-compile --disable-pip-version-check \
 		-c constraints.txt -e '.[dev]'
 	@touch "$@"
 
@@ -48,8 +48,10 @@ format: env  ## repair what ruff can repair
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-ui: env  ## show the recorded runs in a browser, on loopback
+recorded:
 	@test -e "$(OUTPUTS)/mlflow.db" || { echo "nothing recorded in $(OUTPUTS): make sweep"; exit 1; }
+
+ui: recorded env  ## show the recorded runs in a browser, on loopback
 	@MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
 		--backend-store-uri "sqlite:///$(OUTPUTS)/mlflow.db"
 
