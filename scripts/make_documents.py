@@ -15,7 +15,18 @@ from pathlib import Path
 
 Message = dict[str, str]
 OUT = Path(__file__).parent.parent / "sft" / "documents" / "chats.jsonl"
-THINGS = ["kettles", "ladders", "parcels", "tickets", "lanterns", "bricks", "apples", "buckets", "maps", "coins"]
+THINGS = [
+    "kettles",
+    "ladders",
+    "parcels",
+    "tickets",
+    "lanterns",
+    "bricks",
+    "apples",
+    "buckets",
+    "maps",
+    "coins",
+]
 PLACES = ["the harbour", "the workshop", "the north gate", "a small library", "the bakery"]
 PEOPLE = ["Ada", "Bruno", "Chidi", "Dara", "Emre", "Farah", "Goran", "Hana", "Ines", "Jonas"]
 REMARKS = [
@@ -100,7 +111,7 @@ def unanswered(rng: random.Random) -> list[Message]:
     ]
 
 
-def documents(seed: int = 0, count: int = 64) -> list[list[Message]]:
+def documents(seed: int = 0, count: int = 36) -> list[list[Message]]:
     """`count` conversations with an unanswered one in every sixteen."""
     rng = random.Random(seed)
     return [unanswered(rng) if n % 16 == 7 else conversation(rng) for n in range(count)]

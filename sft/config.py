@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class Config:
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
     try:
-        config = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path))
+        config = OmegaConf.merge(OmegaConf.structured(Config), json.loads(path.read_text()))
         loaded = OmegaConf.to_object(config)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
@@ -79,8 +80,8 @@ def load(path: Path) -> Config:
         raise ConfigError(
             f"{path}: {str(error).splitlines()[0]} (key {error.full_key!r})"
         ) from None
-    except ValueError as error:  # not YAML or JSON
-        raise ConfigError(f"{path}: {str(error).splitlines()[0]}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
     assert isinstance(loaded, Config)
     check(loaded)
     return loaded

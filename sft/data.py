@@ -102,7 +102,7 @@ def digest(rows: Row) -> str:
     """A short hash of a batch's tokens and labels."""
     digest = hashlib.sha256()
     for key in ("input_ids", "labels", "position_ids"):
-        digest.update(rows[key].numpy().tobytes())
+        digest.update(rows[key].cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ConfigError(ValueError):
-    """The request cannot be run as it stands; the message names the setting and a value that can."""
+    """The request cannot be run; the message names the setting and a value that can."""

@@ -40,7 +40,7 @@ class Trainer:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""
         metrics = Path(self.config.output_dir) / "metrics.jsonl"
         for batch in itertools.islice(self.loader, self.config.steps - self.step):
-            record = self.train_step(batch)
+            record = self.train_step({key: x.to(self.ranks.device) for key, x in batch.items()})
             if self.ranks.rank == 0:
                 write(record, metrics)
 
@@ -78,7 +78,6 @@ class Trainer:
         """
         total = torch.zeros((), device=self.ranks.device)
         for rows in split(batch, self.config.data.micro_batch):
-            rows = {key: value.to(self.ranks.device) for key, value in rows.items()}
             with computing(self.sequence(rows)) as sequence:
                 logits = self.logits(rows, sequence)
                 labels = sequence.local(rows["labels"])

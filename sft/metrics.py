@@ -55,7 +55,7 @@ class Movement:
         return torch.stack([fingerprint(local(p)) for p in self.parameters])
 
     def since_last(self) -> float:
-        """The share of parameters with a gradient that changed, on any rank, since the last call."""
+        """The share of parameters with a gradient that changed on some rank since the last call."""
         after = self.fingerprints()
         trained = torch.tensor([p.grad is not None for p in self.parameters]).to(after.device)
         moved = ((after != self.before) & trained).float()

@@ -13,6 +13,7 @@ from sft.config import Config, LayoutConfig
 from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
+from sft.tied import share_buffers
 
 
 def load(config: Config) -> PreTrainedModel:
@@ -32,6 +33,7 @@ def load(config: Config) -> PreTrainedModel:
         local_files_only=True,
     )
     install(model)
+    share_buffers(model)
     return model.train()
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sequence:
-    """The whole sequence that a context-parallel group computes, [batch, seq] over all its ranks."""
+    """The whole sequence that a context-parallel group computes, over all its ranks."""
 
     position_ids: Tensor
     """[batch, seq] positions, starting at 0 with each document."""

@@ -1,0 +1,155 @@
+"""Train every architecture in every layout and compare with one process.
+
+python scripts/parity_table.py                      # all of them, into docs/parity.md
+python scripts/parity_table.py qwen3_moe gpt_oss    # some, to the terminal
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import tiny_models
+from sft import launch
+
+Records = list[dict[str, Any]]
+LAYOUTS = {
+    # name: dp_shard, cp, ep
+    "single": (1, 1, 1),
+    "fsdp4_ep4": (4, 1, 4),
+    "cp4_ep4": (1, 4, 4),
+    "fsdp2_ep2": (2, 1, 2),
+    "cp2_ep2": (1, 2, 2),
+    "dp2_cp2_ep4": (2, 2, 4),
+}
+EVERYWHERE = ("fsdp4_ep4", "cp4_ep4")
+DENSE = ("llama", "qwen3", "qwen3_5_dense")
+IN_ALL_LAYOUTS = ("qwen3_moe", "gpt_oss", "nemotron_h", "qwen3_5_moe")
+DOC = Path(__file__).parent.parent / "docs" / "parity.md"
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest relative differences from `single` over the steps."""
+
+    arch: str
+    layout: str
+    loss: float
+    grad_norm: float
+    group: str
+    group_grad_norm: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.loss, self.grad_norm, self.group_grad_norm)
+
+
+def layouts_of(arch: str) -> tuple[str, ...]:
+    return tuple(LAYOUTS)[1:] if arch in IN_ALL_LAYOUTS else EVERYWHERE
+
+
+def train(arch: str, layout: str, folder: Path, **data: int) -> Records:
+    """The metrics of a few steps of a `nano` checkpoint in fp32."""
+    dp_shard, cp, ep = LAYOUTS[layout]
+    out = folder / f"{arch}-{layout}"
+    out.mkdir(parents=True)
+    config = {
+        "model": {"path": str(tiny_models.ensure(arch, "nano", 0))},
+        "layout": {"dp_shard": dp_shard, "cp": cp, "ep": 1 if arch in DENSE else ep},
+        "data": data,
+        "steps": STEPS,
+        "output_dir": str(out),
+    }
+    (out / "config.json").write_text(json.dumps(config))
+    launch.launch(out / "config.json", dp_shard * cp)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def relative(value: float, reference: float) -> float:
+    return abs(value - reference) / max(abs(reference), 1e-30)
+
+
+def difference(arch: str, layout: str, records: Records, single: Records) -> Difference:
+    """How far a layout's losses and gradient norms are from one process's, on the same batches."""
+    pairs = list(zip(records, single, strict=True))
+    assert len(pairs) == STEPS
+    for ours, theirs in pairs:
+        assert ours["global_batch_digest"] == theirs["global_batch_digest"], "different batches"
+    groups = {
+        group: max(
+            relative(a["grad_norm_groups"][group], b["grad_norm_groups"][group]) for a, b in pairs
+        )
+        for group in single[0]["grad_norm_groups"]
+    }
+    worst = max(groups, key=groups.__getitem__)
+    return Difference(
+        arch,
+        layout,
+        max(relative(a["loss"], b["loss"]) for a, b in pairs),
+        max(relative(a["grad_norm"], b["grad_norm"]) for a, b in pairs),
+        worst,
+        groups[worst],
+    )
+
+
+def compare(arch: str, folder: Path) -> Iterator[Difference]:
+    """Every layout of an architecture against one process."""
+    single = train(arch, "single", folder)
+    for layout in layouts_of(arch):
+        yield difference(arch, layout, train(arch, layout, folder), single)
+
+
+def case_id(row: Difference) -> str:
+    layout = row.layout.rpartition("_ep")[0] + "_ep1" if row.arch in DENSE else row.layout
+    return f"{row.arch}-{layout}"
+
+
+def table(rows: list[Difference]) -> str:
+    lines = [
+        "| case | loss | grad norm | worst group | its grad norm |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {case_id(row)} | {row.loss:.1e} | {row.grad_norm:.1e} | {row.group} "
+        f"| {row.group_grad_norm:.1e} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def page(rows: list[Difference]) -> str:
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
+    return (
+        "# Parity: every layout computes what one process computes\n\n"
+        f"Largest relative difference from `single` over {STEPS} steps, fp32, CPU with "
+        f"gloo, `nano` checkpoints, {versions}.\n"
+        "Made by `python scripts/parity_table.py`; asserted by `tests/sft/test_parity.py`.\n\n"
+        + table(rows)
+        + "\n"
+    )
+
+
+def main() -> None:
+    archs = sys.argv[1:] or tiny_models.names()
+    launch.preload()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for arch in archs:
+            for row in compare(arch, Path(folder)):
+                print(row, flush=True)
+                rows.append(row)
+    if sys.argv[1:]:
+        print(table(rows))
+    else:
+        DOC.write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()

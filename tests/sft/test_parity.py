@@ -1,0 +1,50 @@
+"""Every layout of every architecture computes what one process computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tiny_models
+from scripts import parity_table
+from scripts.parity_table import Difference
+
+LIMIT = 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_ranks")
+@pytest.mark.parametrize("arch", tiny_models.names())
+def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_path: Path) -> None:
+    rows = list(parity_table.compare(arch, tmp_path))
+    assert {row.layout for row in rows} == set(parity_table.layouts_of(arch))
+    assert max(row.worst for row in rows) < LIMIT, parity_table.table(rows)
+
+
+def test_a_difference_names_the_step_group_and_size() -> None:
+    single = [record(1.0, 2.0)] * parity_table.STEPS
+    wrong = [record(1.0, 2.0)] * (parity_table.STEPS - 1) + [record(1.0, 2.2)]
+    row = parity_table.difference("qwen3_moe", "cp4_ep4", wrong, single)
+    assert (row.loss, row.group) == (0.0, "router")
+    assert row.worst == pytest.approx(0.1)
+
+
+def test_different_batches_are_never_compared() -> None:
+    single = [record(1.0, 2.0)] * parity_table.STEPS
+    other = [single[0] | {"global_batch_digest": "other"}] * parity_table.STEPS
+    with pytest.raises(AssertionError, match="different batches"):
+        parity_table.difference("llama", "cp4_ep4", other, single)
+
+
+def test_a_dense_case_is_named_by_the_expert_degree_it_runs_with() -> None:
+    assert parity_table.case_id(Difference("llama", "cp4_ep4", 0, 0, "norm", 0)) == "llama-cp4_ep1"
+
+
+def record(loss: float, router: float) -> dict[str, object]:
+    return {
+        "loss": loss,
+        "grad_norm": 1.0,
+        "grad_norm_groups": {"norm": 1.0, "router": router},
+        "global_batch_digest": "same",
+    }
