@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,18 @@ LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
 
 def versions() -> dict[str, str]:
     """Versions of everything that can change a checkpoint's bytes."""
-    return {name: version(name) for name in LIBRARIES} | {"machine": platform.machine()}
+    machine = f"{platform.machine()} {_vectors()}".strip()
+    return {name: version(name) for name in LIBRARIES} | {"machine": machine}
+
+
+def _vectors() -> str:
+    # Torch draws other normal numbers with AVX2 than without it.
+    if forced := os.environ.get("ATEN_CPU_CAPABILITY"):
+        return forced
+    try:
+        return "avx2" if " avx2 " in Path("/proc/cpuinfo").read_text(encoding="utf-8") else ""
+    except OSError:
+        return ""
 
 
 def digest(path: Path) -> str:

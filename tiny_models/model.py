@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from .chat import Chat
 from .errors import TinyModelError
-from .reduction import leading_layers
+from .reduction import leading_layers, same_spread
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -64,9 +64,12 @@ class TinyModel:
         scale = check_scale(scale)
         changes = self.tiny if scale == "tiny" else self.nano
         at_least = self.nano_layers if scale == "nano" else 1
-        cut, replaced = leading_layers(self.published_config(), at_least)
+        full = self.published_config()
+        cut, replaced = leading_layers(full, at_least)
         values = {key: value for key, value in self.published.items() if key not in replaced}
         values |= cut | dict(changes)
+        if scale == "nano":
+            values["initializer_range"] = same_spread(full, values["hidden_size"])
         return self._build(values)
 
     def _build(self, values: dict[str, Any]) -> PreTrainedConfig:

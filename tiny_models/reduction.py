@@ -7,6 +7,7 @@ pair of them need occur together.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +56,15 @@ def leading_layers(config: PreTrainedConfig, at_least: int) -> tuple[dict[str, A
     if "layers_block_type" not in cut:  # nemotron_h derives the count from the list
         cut["num_hidden_layers"] = count
     return cut, set(SPELLINGS) | {"num_hidden_layers"}
+
+
+def same_spread(config: PreTrainedConfig, hidden_size: int) -> float:
+    """Spread of the weights that gives a layer of `hidden_size` the outputs that `config`'s have.
+
+    With the published spread, narrow layers add next to nothing to the residual stream, and what
+    goes wrong in them hardly moves the loss.
+    """
+    return round(config.initializer_range * math.sqrt(config.hidden_size / hidden_size), 3)
 
 
 def _per_layer_lists(config: PreTrainedConfig) -> dict[str, list[Any]]:
