@@ -7,9 +7,9 @@ from types import ModuleType
 
 from transformers import PreTrainedModel
 
-from sft.context import masks
+from sft.context import convolution, gated_delta, mamba, masks, ngram
 
-LAYER_KINDS = (masks,)
+LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram)
 """Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
 
 

@@ -1,0 +1,38 @@
+"""Serve a modeling module's function ourselves while a sequence is being computed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from sft.context.sequence import active
+
+_MARK = "serves_sequences"
+
+
+def replace(owner: ModuleType | type, name: str, replacement: Callable[..., Any]) -> list[str]:
+    """Let `replacement(sequence, *arguments)` serve `owner.name` inside of `computing`.
+
+    Outside of it the original serves. Returns the name, or nothing where `owner` has no such
+    function; doing it twice changes nothing.
+    """
+    original = getattr(owner, name, None)
+    if original is None:
+        return []
+    if not hasattr(original, _MARK):
+        setattr(owner, name, _dispatch(original, replacement))
+    return [name]
+
+
+def _dispatch(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
+        sequence = active()
+        if sequence is None:
+            return original(*args, **kwargs)
+        return replacement(sequence, *args, **kwargs)
+
+    setattr(dispatch, _MARK, True)
+    return dispatch
