@@ -52,8 +52,10 @@ recorded:
 	@test -e "$(OUTPUTS)/mlflow.db" || { echo "nothing recorded in $(OUTPUTS): make sweep"; exit 1; }
 
 ui: recorded env  ## show the recorded runs in a browser, on loopback
-	@MLFLOW_DISABLE_TELEMETRY=true $(PY) -m mlflow ui --host 127.0.0.1 --port $(PORT) \
-		--backend-store-uri "sqlite:///$(OUTPUTS)/mlflow.db"
+# One worker and no job runner: one person looks at it, and it is there in a fifth of the time.
+	@MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
+		$(PY) -m mlflow ui --workers 1 --host 127.0.0.1 --port $(PORT) --backend-store-uri \
+		"sqlite:///$(OUTPUTS)/mlflow.db"
 
 clean:  ## remove the environment and the tools' caches; results stay
 	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis
