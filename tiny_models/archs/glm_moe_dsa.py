@@ -34,6 +34,7 @@ PUBLISHED: dict[str, Any] = {
     "rms_norm_eps": 1e-05,
     "max_position_embeddings": 202752,
     "tie_word_embeddings": False,
+    "bos_token_id": None,  # the class's own default, 0, is an ordinary token
     "eos_token_id": [154820, 154827, 154829],
     "pad_token_id": 154820,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
