@@ -86,7 +86,7 @@ class Session:
         return {processes.JOB_MARKER: marker, job.DRIVER: job.this_process()}
 
     def started(self, index: int, marker: str) -> None:
-        """The job is about to start."""
+        """The job was started, with `marker` in its environment."""
         self._markers[index] = marker
         self._progress.started(self.runnable[index].case.id)
 

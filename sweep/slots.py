@@ -60,19 +60,18 @@ class SlotRunner(Generic[H]):
         """Run jobs 0 to n-1, where job i needs gpus_of[i] GPUs, in order as far as they fit."""
         waiting = list(range(len(gpus_of)))
         while waiting or self.running:
-            over = self._collect()
+            self._collect()
             waiting = self._fill(waiting, gpus_of)
-            for index, handle in over:  # after the next have been started: recording takes time
-                self._ended(index, handle)
             self._tick()
             if self.running:
                 time.sleep(POLL_SECONDS)
 
-    def _collect(self) -> list[tuple[int, H]]:
-        over = [(index, handle) for index, (handle, _) in self.running.items() if handle.done()]
-        for index, _ in over:
-            self._pool.give_back(self.running.pop(index)[1])
-        return over
+    def _collect(self) -> None:
+        for index, (handle, gpus) in list(self.running.items()):
+            if handle.done():
+                del self.running[index]
+                self._ended(index, handle)  # ends what the job left, before its slot is given on
+                self._pool.give_back(gpus)
 
     def _fill(self, waiting: list[int], gpus_of: Sequence[int]) -> list[int]:
         left = []

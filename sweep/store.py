@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,10 @@ _ENVIRONMENT = {
 
 
 class Store:
-    """Records the cases of one sweep. Nothing here raises once the sweep has begun."""
+    """Records the cases of one sweep, in a thread, so that a slow store holds nothing up.
+
+    Nothing here raises once the sweep has begun; `problem` says what went wrong.
+    """
 
     def __init__(self, uri: str, experiment: str, artifacts: str | None) -> None:
         self.problem: str | None = None
@@ -43,6 +47,7 @@ class Store:
         self._sweep_id = ""
         self._about: dict[str, str] = {}
         self._started = 0
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
 
     @classmethod
     def at(cls, outputs: Path, experiment: str) -> Store:
@@ -63,13 +68,14 @@ class Store:
         self._sweep_id, self._about, self._started = sweep_id, about, int(time.time() * 1000)
 
     def record(self, result: Result) -> None:
-        """Write a case's run, in the state in which it ended."""
-        self._guarded(lambda: self._record(result))
+        """Write a case's run, in the state in which it ended, when its turn comes."""
+        self._writer.submit(self._guarded, lambda: self._record(result))
 
     def finish(self, results: Sequence[Result], interrupted: bool) -> None:
-        """End the sweep's own run, with the summary as its note."""
+        """Wait for the writing to end, and end the sweep's own run with the summary as its note."""
         if any(result.facts is not None for result in results):
-            self._guarded(lambda: self._finish(results, interrupted))
+            self._writer.submit(self._guarded, lambda: self._finish(results, interrupted))
+        self._writer.shutdown()
 
     def _guarded(self, write: Callable[[], None]) -> None:
         try:

@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra.core.singleton import Singleton
@@ -36,33 +37,39 @@ class SlotLauncher(LocalLauncher):
         returns: list[JobReturn] = [_lost("never started") for _ in job_overrides]
 
         def start(index: int, gpus: Sequence[str]) -> Any:
-            session.started(index, markers[index])
+            overrides = [*job_overrides[index], *([f"gpus='{','.join(gpus)}'"] if gpus else [])]
             with _environment(session.job_environment(markers[index])):
-                return self._submit(list(job_overrides[index]), initial_job_idx + index, gpus)
+                job = self._submit(session.folder, overrides, initial_job_idx + index)
+            session.started(index, markers[index])
+            return job
 
         def ended(index: int, job: Any) -> None:
-            returns[index] = _result(job)
             session.ended(index, str(job.paths.stderr))
+            returns[index] = _result(job)
 
         runner = SlotRunner(Pool(session.machine, session.slots), start, ended, session.tick)
         runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
         return returns
 
-    def _submit(self, overrides: list[str], number: int, gpus: Sequence[str]) -> Any:
-        if gpus:
-            overrides.append(f"gpus='{','.join(gpus)}'")
-        return self._executor().submit(
-            self, overrides, "hydra.sweep.dir", number, f"job_id_for_{number}",
-            Singleton.get_state(),
-        )  # fmt: skip
+    def _submit(self, folder: Path, overrides: list[str], number: int) -> Any:
+        from sweep.errors import MachineryError
 
-    def _executor(self) -> Any:
+        try:
+            return self._executor(folder).submit(
+                self, overrides, "hydra.sweep.dir", number, f"job_id_for_{number}",
+                Singleton.get_state(),
+            )  # fmt: skip
+        except Exception as error:
+            raise MachineryError(f"a job could not be started: {error}") from error
+
+    def _executor(self, folder: Path) -> Any:
         # As BaseSubmititLauncher.launch builds it, which submits all jobs at once and raises.
         import submitit
 
         params = dict(self.params)
+        del params["submitit_folder"]  # composed before the sweep had a folder
         executor = submitit.AutoExecutor(
-            folder=params.pop("submitit_folder"),
+            folder=folder / ".submitit" / "%j",
             cluster=self._EXECUTOR,
             local_max_num_timeout=0,  # a case is never run again unasked
         )
@@ -71,6 +78,9 @@ class SlotLauncher(LocalLauncher):
 
 
 def _result(job: Any) -> JobReturn:
+    if not job.paths.result_pickle.exists():
+        # Asking submitit would hold up the other cases: it waits for a slow file system.
+        return _lost("the job died")
     try:
         result: JobReturn = job.results()[0]
         return result

@@ -1,4 +1,7 @@
-"""A trainer without torch: `dummy.py BEHAVIOUR OUTPUT_DIR STEPS`, one way to go wrong each."""
+"""A trainer without torch: `dummy.py BEHAVIOUR OUTPUT_DIR STEPS`, one way to go wrong each.
+
+BEHAVIOURS in the environment gives an arch, which is what a sweep varies, its behaviour.
+"""
 
 from __future__ import annotations
 
@@ -66,6 +69,7 @@ CHANGED = {
 
 
 def main(behaviour: str, directory: Path, steps: int) -> None:
+    behaviour = json.loads(os.environ.get("BEHAVIOURS", "{}")).get(behaviour, behaviour)
     changed = CHANGED.get(behaviour, {})
     print(f"training as {behaviour}")
     report(directory, [line(step, **changed.get(step, {})) for step in (1, 2, 3)])

@@ -99,7 +99,7 @@ def test_ranks_run_offline_on_one_thread_without_a_gpu(monkeypatch: pytest.Monke
     assert launch.environment("cuda", None)["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
-def test_what_a_dead_supervisor_left_is_found_by_its_marker(tmp_path: Path) -> None:
+def test_what_a_dead_supervisor_left_is_found_by_its_marker() -> None:
     sleeper = subprocess.Popen(
         ["sleep", "600"], env={**os.environ, processes.MARKER: "m1"}, start_new_session=True
     )
