@@ -7,9 +7,9 @@ from types import ModuleType
 
 from transformers import PreTrainedModel
 
-from sft.context import convolution, gated_delta, mamba, masks, ngram
+from sft.context import convolution, gated_delta, indexer, mamba, masks, ngram
 
-LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram)
+LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer)
 """Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
 
 

@@ -1,0 +1,146 @@
+"""Indexers, which pick the keys that a query attends to, over the whole sequence.
+
+A rank scores its own queries against everybody's keys, and the picks are gathered: attention has
+every query, with some of the heads. Indexers have no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sft import counters
+from sft.context import windows
+from sft.context.exchange import gather
+from sft.context.replace import replace
+from sft.context.sequence import Sequence
+
+Rotary = tuple[Tensor, Tensor]
+
+
+def install(modeling: ModuleType) -> list[str]:
+    """Replace the forward of GLM's indexer of tokens and of Qwen4's indexer of blocks."""
+    kinds = {"GlmMoeDsaIndexer": token_picks, "Qwen4ExpTextQSAIndexer": block_mask}
+    present = [name for name in kinds if hasattr(modeling, name)]
+    for name in present:
+        replace(getattr(modeling, name), "forward", kinds[name])
+    return present
+
+
+def count_picks(visible: Tensor, picked: Tensor) -> None:
+    """Count what the queries could see, and what an indexer dropped of it."""
+    if not torch.compiler.is_compiling():  # reading the numbers back would break the graph
+        counters.add("indexer_keys_seen", visible.sum().item())
+        counters.add("indexer_keys_dropped", (visible & ~picked).sum().item())
+
+
+class KeysOfAllRanks:
+    """Stands where GLM's indexer looks for a cache, to hand it the other ranks' keys."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+
+    def update_indexer(self, keys: Tensor, layer: int) -> Tensor:
+        """[batch, seq / n, dim] -> [batch, seq, dim]."""
+        return gather(keys, self.sequence)
+
+
+@torch.no_grad()
+def token_picks(
+    sequence: Sequence,
+    indexer: nn.Module,
+    hidden_states: Tensor,
+    q_resid: Tensor,
+    position_embeddings: Rotary,
+    attention_mask: Tensor,
+    position_ids: Tensor,
+    cache: Any = None,
+) -> Tensor:
+    """[batch, seq, picks] of every query, by GLM's own forward for those of this rank."""
+    own_forward = type(indexer).forward.__wrapped__
+    mask = sequence.local(attention_mask)
+    picks = own_forward(
+        indexer,
+        hidden_states,
+        q_resid,
+        position_embeddings,
+        first_of_equals(mask),
+        position_ids,
+        cache=KeysOfAllRanks(sequence),
+    )
+    count_picks(mask, torch.zeros_like(mask).scatter(-1, picks.long(), True))
+    return gather(picks, sequence)
+
+
+def first_of_equals(mask: Tensor) -> Tensor:
+    """A boolean mask [batch, queries, keys] as biases that decide between keys of score zero.
+
+    A score is zero where every head's is negative. `topk` picks any of equal ones, and another when
+    the rest of the row is rounded differently. The bias is lost in scores that are not zero.
+    """
+    order = torch.arange(mask.shape[-1], device=mask.device, dtype=torch.float32) * -1e-30
+    return torch.where(mask, order, float("-inf"))
+
+
+@torch.no_grad()
+def block_mask(
+    sequence: Sequence,
+    indexer: nn.Module,
+    hidden_states: Tensor,
+    position_embeddings: Rotary,
+    attention_mask: Tensor,
+    cache: Any = None,
+) -> Tensor:
+    """[batch, 1, seq, seq] mask of the keys Qwen4's indexer picks, to be met with the causal one.
+
+    The original loops over the queries to find each one's blocks of keys. All queries of a document
+    cut the same blocks, so that one set of pooled keys serves them all.
+    """
+    blocks = windows.cut(sequence, indexer.compress_ratio)
+    scores = block_scores(sequence, indexer, hidden_states, position_embeddings, blocks)
+    positions, documents = sequence.position_ids, sequence.document_ids
+    visible = blocks.visible(sequence.local(positions), sequence.local(documents))
+    picked = windows.best(scores, visible, indexer.block_topk)
+    count_picks(visible, picked)
+    return tokens_of(gather(picked, sequence), blocks, positions).unsqueeze(1)
+
+
+def block_scores(
+    sequence: Sequence,
+    indexer: nn.Module,
+    hidden_states: Tensor,
+    position_embeddings: Rotary,
+    blocks: windows.Windows,
+) -> Tensor:
+    """[batch, seq / n, blocks] scores of this rank's queries for the whole sequence's blocks."""
+    rotate = sys.modules[type(indexer).__module__].apply_rotary_pos_emb
+    heads = indexer.index_qk_proj(hidden_states).unflatten(-1, (-1, indexer.index_head_dim))
+    queries, keys = heads[:, :, : indexer.index_n_heads], heads[:, :, indexer.index_n_heads]
+    cos, sin = position_embeddings
+    queries = rotate(indexer.q_layernorm(queries), cos=cos, sin=sin, unsqueeze_dim=2)
+    pooled = blocks.tokens(gather(keys, sequence)).float().mean(2).to(keys.dtype)
+    # a block's position is that of its first token
+    cos, sin = (windows.take(gather(x, sequence), blocks.starts) for x in (cos, sin))
+    pooled = rotate(indexer.k_layernorm(pooled).unsqueeze(1), cos=cos, sin=sin)
+    scores = queries.float() @ pooled.float().mT
+    return scores.relu().sum(2) / math.sqrt(indexer.index_head_dim)
+
+
+def tokens_of(picked: Tensor, blocks: windows.Windows, positions: Tensor) -> Tensor:
+    """Picked blocks [batch, seq, blocks] -> [batch, seq, seq] their tokens, and those in none yet.
+
+    Right where the query may see the key at all.
+    """
+    closes = (positions + 1) % blocks.width == 0
+    # complete blocks that end before a token: the number of its own, if that is complete
+    block = (closes.cumsum(1) - closes.int()).unsqueeze(1).expand(-1, picked.shape[1], -1)
+    # one column more for tokens past the row's last complete block
+    in_picked = F.pad(picked, (0, 1)).gather(-1, block)
+    complete = (positions + 1) // blocks.width * blocks.width
+    return in_picked | (positions.unsqueeze(1) >= complete.unsqueeze(-1))
