@@ -22,26 +22,28 @@ def main() -> int:
     arguments = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)  # whoever started us can ask where we hang
     try:
-        train(config.load(arguments.config))
+        run(arguments.config)
     except ConfigError as error:
         print(f"sft: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def train(settings: config.Config) -> None:
-    """Train as configured, on every rank."""
+def run(path: Path) -> None:
+    """Train as a configuration file says; a failure is written where torchrun looks for it."""
     from torch.distributed.elastic.multiprocessing.errors import record  # slow to import
 
-    from sft.loop import Trainer
-    from sft.ranks import joined
-
     @record
-    def run() -> None:
+    def recorded() -> None:
+        settings = config.load(path)
+
+        from sft.loop import Trainer
+        from sft.ranks import joined
+
         with joined(settings.layout) as ranks:
             Trainer(settings, ranks).run()
 
-    run()
+    recorded()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from omegaconf.errors import OmegaConfBaseException
 from sft.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16")
-CHECKPOINTING = ("none", "full", "selective")
 
 
 @dataclass
@@ -59,14 +58,45 @@ class LayoutConfig:
 
 
 @dataclass
+class MemoryConfig:
+    compile: bool = False
+    """Compile every decoder layer."""
+    fullgraph: bool = False
+    """A graph break is an error."""
+    ac: str = "none"
+    """Activation checkpointing: none, full or selective."""
+    act_offload: bool = False
+    """Keep saved activations on the CPU between forward and backward."""
+    optim_offload: bool = False
+    """Keep optimizer states on the CPU between steps."""
+    full_offload: bool = False
+    """Keep parameters, gradients and optimizer states on the CPU."""
+    ep_backend: str = "all_to_all"
+    """How tokens reach their experts: all_to_all or deepep."""
+
+
+@dataclass
+class CheckpointConfig:
+    save_at: list[int] = field(default_factory=list)
+    """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
+    resume_from: str | None = None
+    """A saved checkpoint's folder to go on from."""
+
+
+@dataclass
 class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     layout: LayoutConfig = field(default_factory=LayoutConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     steps: int = 5
     seed: int = 0
     output_dir: str = "output"
+
+
+MEMORY = vars(MemoryConfig())
 
 
 def load(path: Path) -> Config:
@@ -101,6 +131,11 @@ def check(config: Config) -> None:
     ):
         if value < 1:
             raise ConfigError(f"{name}={value} must be 1 or more")
+    asked = [name for name, value in vars(config.memory).items() if value != MEMORY[name]]
+    asked += ["save_at"] * bool(config.checkpoint.save_at)
+    asked += ["resume_from"] * bool(config.checkpoint.resume_from)
+    if asked:
+        raise ConfigError(f"{', '.join(asked)}: not implemented in this trainer yet")
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:

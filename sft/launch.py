@@ -45,8 +45,7 @@ def _rank(rank: int, world_size: int, port: int, config: Path) -> None:
     }
     import torch
 
-    from sft.__main__ import train
-    from sft.config import load
+    from sft.__main__ import run
 
     torch.set_num_threads(1)
-    train(load(config))
+    run(config)
