@@ -15,6 +15,7 @@ from torch import Tensor
 from sft import counters
 from sft.context.exchange import heads_for_sequence
 from sft.context.sequence import Sequence
+from sft.errors import ConfigError
 
 
 def whole_sequence(sequence: Sequence, *tensors: Tensor) -> list[Tensor]:
@@ -22,8 +23,15 @@ def whole_sequence(sequence: Sequence, *tensors: Tensor) -> list[Tensor]:
 
     Each [batch, seq / n, heads, ..] -> [batch, seq, heads / n, ..]. Few heads (keys of a delta
     rule, groups of mamba2) are repeated first until the group divides them, so that the whole
-    number that a rank gets serves exactly the rank's share of the other heads.
+    number that a rank gets serves exactly the rank's share of the other heads. Raises `ConfigError`
+    where those do not divide.
     """
+    heads = max(x.shape[2] for x in tensors)
+    if heads % sequence.size:
+        raise ConfigError(
+            f"layout.cp={sequence.size} does not divide a recurrent layer's {heads} heads; "
+            f"use {math.gcd(heads, sequence.size)}"
+        )
     ready = [_divisible(x, sequence) for x in tensors]
     counters.add("recurrent_positions_scanned", ready[0].shape[0] * sequence.document_ids.shape[1])
     if sequence.size == 1:
