@@ -38,26 +38,39 @@ def ulysses_attention(
     dropout: float = 0.0,
     s_aux: Tensor | None = None,
     indices: Tensor | None = None,
+    token_mask: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attend over the whole sequence with this rank's heads.
 
     query [batch, heads, seq / n, dim], key and value with their own heads and dims; the mask is
     [batch, 1, seq, seq] over the whole sequence, `s_aux` [heads] the sink logits, and `indices`
-    [batch, seq, picks] the keys an indexer picked. Returns [batch, seq / n, heads, dim].
+    [batch, seq, picks] the keys an indexer picked. Keys past this rank's tokens are the same on
+    every rank; the mask is then over those, and `token_mask` over the sequence. Returns
+    [batch, seq / n, heads, dim].
     """
     sequence = current()
-    exchanged = [
-        heads_for_sequence(divisible(x, sequence), sequence, seq_dim=2, head_dim=1)
-        for x in (query, key, value)
-    ]
+    tokens = query.shape[2]
+    query = heads_for_sequence(query, sequence, seq_dim=2, head_dim=1)
+    one_tensor = value is key
+    key = exchange_keys(key, tokens, sequence)
+    value = key if one_tensor else exchange_keys(value, tokens, sequence)
     if s_aux is not None:
         s_aux = sequence.local(s_aux, dim=0)
     if indices is not None:
         attention_mask = keep_picks(attention_mask, indices)
-    out = attend(*exchanged, attention_mask, scaling, dropout, s_aux)
+    if token_mask is not None:
+        attention_mask = torch.cat([token_mask, attention_mask], dim=-1)
+    out = attend(query, key, value, attention_mask, scaling, dropout, s_aux)
     out = sequence_for_heads(out, sequence, seq_dim=2, head_dim=1)
     return out.transpose(1, 2).contiguous(), None
+
+
+def exchange_keys(x: Tensor, tokens: int, sequence: Sequence) -> Tensor:
+    """[batch, heads, seq / n + shared, dim] -> [batch, heads / n, seq + shared, dim]."""
+    own, shared = divisible(x, sequence).split([tokens, x.shape[2] - tokens], dim=2)
+    own = heads_for_sequence(own, sequence, seq_dim=2, head_dim=1)
+    return torch.cat([own, sequence.local(shared, dim=1)], dim=2) if shared.shape[2] else own
 
 
 def divisible(x: Tensor, sequence: Sequence) -> Tensor:

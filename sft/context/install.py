@@ -7,9 +7,9 @@ from types import ModuleType
 
 from transformers import PreTrainedModel
 
-from sft.context import convolution, gated_delta, indexer, mamba, masks, ngram
+from sft.context import compressed, convolution, gated_delta, indexer, mamba, masks, ngram
 
-LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer)
+LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer, compressed)
 """Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
 
 

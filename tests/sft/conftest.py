@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,3 +40,15 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def config_file(tmp_path: Path) -> Path:
     return tmp_path / "config.json"
+
+
+@pytest.fixture
+def first_of_equals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`topk` may return any of equal scores, and a zero is a common one; ours takes the first."""
+
+    def topk(x: torch.Tensor, k: int, dim: int = -1, **_: Any) -> Any:
+        values, indices = x.sort(dim=dim, descending=True, stable=True)
+        return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
+
+    monkeypatch.setattr(torch.Tensor, "topk", topk)
+    monkeypatch.setattr(torch, "topk", topk)
