@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sft import counters
 from sft.context.exchange import heads_for_sequence
 from sft.context.sequence import Sequence
 from sft.errors import ConfigError
@@ -33,7 +32,6 @@ def whole_sequence(sequence: Sequence, *tensors: Tensor) -> list[Tensor]:
             f"use {math.gcd(heads, sequence.size)}"
         )
     ready = [_divisible(x, sequence) for x in tensors]
-    counters.add("recurrent_positions_scanned", ready[0].shape[0] * sequence.document_ids.shape[1])
     if sequence.size == 1:
         return ready
     whole: dict[int, Tensor] = {}
