@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PERTURBATION = 0.05
 """Standard deviation of what is added to a constant; a quarter of its own for other vectors."""
+EMBEDDING_GAIN = 10.0
+"""How much wider than other weights an embedding is that is not also the head."""
 HASH_TABLE = "tid2eid"
 
 
@@ -26,6 +28,7 @@ def build(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
         torch.default_generator.manual_seed(_seed_of(seed, "initialisation"))
         model = _initialised(config)
     with torch.no_grad():
+        _keep_tokens_apart(model)
         for name, tensor in stored_tensors(model):
             _leave_no_constant(name, tensor, seed, config)
     _check_finite(model)
@@ -51,6 +54,13 @@ def stored_tensors(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]
     kept = model.state_dict(keep_vars=True)
     yield from model.named_parameters()
     yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+
+
+def _keep_tokens_apart(model: PreTrainedModel) -> None:
+    # With an embedding as narrow as the other weights, what attention averages drowns the token:
+    # all of them choose the same experts, and some experts are never chosen.
+    if not model.config.tie_word_embeddings:
+        model.get_input_embeddings().weight.mul_(EMBEDDING_GAIN)
 
 
 def _leave_no_constant(

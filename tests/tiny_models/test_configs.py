@@ -6,13 +6,25 @@ import json
 from typing import Any
 
 import pytest
+
 import tiny_models
 from tiny_models.reduction import PER_LAYER, fewest_leading, layer_kinds
 
-ARCHS = (
-    "deepseek_v4 glm4_moe glm_moe_dsa gpt_oss laguna llama minimax_m2 nemotron_h qwen3 "
-    "qwen3_5_dense qwen3_5_moe qwen3_moe qwen4_exp"
-).split()
+ARCHS = [
+    "deepseek_v4",
+    "glm4_moe",
+    "glm_moe_dsa",
+    "gpt_oss",
+    "laguna",
+    "llama",
+    "minimax_m2",
+    "nemotron_h",
+    "qwen3",
+    "qwen3_5_dense",
+    "qwen3_5_moe",
+    "qwen3_moe",
+    "qwen4_exp",
+]
 DENSE = {"llama", "qwen3", "qwen3_5_dense"}
 WIDTHS = {
     "hidden_size",
@@ -156,7 +168,9 @@ def test_attention_and_indexer_tensors_at_tiny_have_the_published_shapes(arch: s
     model = tiny_models.get(arch)
     small = model.config("tiny")
     wide = model.published_config()
-    names = {key: getattr(small, key) for key in PER_LAYER if isinstance(getattr(small, key, 0), list)}
+    names = {
+        key: getattr(small, key) for key in PER_LAYER if isinstance(getattr(small, key, 0), list)
+    }
     whole = dict(model.published) | names | {"num_hidden_layers": small.num_hidden_layers}
     for spelling in ("hybrid_override_pattern", "compress_ratios", "num_hash_layers"):
         whole.pop(spelling, None)
@@ -202,7 +216,9 @@ def test_heads_and_experts_of_nano_divide_by_four(arch: str) -> None:
     counts = {
         key: value
         for key, value in config.to_dict().items()
-        if key.startswith(("num_attention_heads", "linear_num", "mamba_num", "index_n", "indexer_n"))
+        if key.startswith(
+            ("num_attention_heads", "linear_num", "mamba_num", "index_n", "indexer_n")
+        )
         or key in ("num_experts", "num_local_experts", "n_routed_experts", "n_groups", "o_groups")
     }
     assert counts
