@@ -1,19 +1,69 @@
-"""Counts that prove a layout or a feature was really on, kept per step and rank."""
+"""Counts that prove a layout or a feature was really on, kept per step and rank.
+
+| counter | counts |
+| --- | --- |
+| `cp_bytes_exchanged` | bytes sent to other ranks of a sequence, in forward, recomputation and backward |
+| `cp_sequence_share` | the share of each sequence that the rank computed |
+| `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
+| `ep_tokens_computed` | tokens that its experts computed |
+| `recurrent_positions_scanned` | positions that recurrent layers scanned |
+| `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |
+| `recomputed_layers` | decoder layers computed again by activation checkpointing |
+| `operators_kept` | results kept by selective checkpointing; compiled, counted in compiling |
+| `act_offload_bytes` | bytes of activations moved to the CPU |
+| `optim_offload_bytes` | bytes of optimizer states that live on the CPU between steps |
+| `params_on_cpu` | bytes of parameters that live on the CPU and are fetched for each layer |
+| `graphs_captured`, `graph_breaks`, `recompiles` | of the compiler, in this step |
+
+A compiler would run Python's side effects once, or break its graph on them; a checkpointed region
+may have none. So what is counted inside of a layer is counted by operators, which run whenever the
+layer is computed, recomputation included.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-_counts: defaultdict[str, float] = defaultdict(float)
+import torch
+from torch import Tensor
+
+_counts: defaultdict[str, float | Tensor] = defaultdict(float)
 
 
-def add(name: str, amount: float) -> None:
-    """Add to a counter of this rank."""
+def add(name: str, amount: float | Tensor) -> None:
+    """Add to a counter of this rank, outside of what is compiled."""
     _counts[name] += amount
 
 
 def take() -> dict[str, float]:
     """This rank's counters since the last call."""
-    taken = dict(_counts)
+    taken = {name: float(count) for name, count in _counts.items()}
     _counts.clear()
     return taken
+
+
+def counted(x: Tensor, name: str, amount: float = 1) -> Tensor:
+    """`x` (a copy: an operator may not return its input), counted whenever it is computed."""
+    return torch.ops.sft.counted(x, name, float(amount))  # type: ignore[no-any-return]
+
+
+def counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
+    """`x` (a copy), with the number of marked places counted whenever it is computed."""
+    return torch.ops.sft.counted_marks(x, name, marks)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("sft::counted", mutates_args=())
+def _counted(x: Tensor, name: str, amount: float) -> Tensor:
+    add(name, amount)
+    return x.clone()
+
+
+@torch.library.custom_op("sft::counted_marks", mutates_args=())
+def _counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
+    add(name, marks.sum())  # stays on the device until the step's end
+    return x.clone()
+
+
+for _operator in (_counted, _counted_marks):
+    _operator.register_fake(lambda x, name, amount: torch.empty_like(x))
+    _operator.register_autograd(lambda ctx, gradient: (gradient, None, None))

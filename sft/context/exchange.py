@@ -1,21 +1,20 @@
 """Differentiable moves between the ranks of a context-parallel group.
 
-Written with functional collectives, which torch.compile traces without a graph break. Sequences
-are cut into equal contiguous slices, rank by rank.
+The collectives are operators of their own, which torch.compile puts into its graph as they are, and
+which count what they move whenever they run. Sequences are cut into equal contiguous slices, rank
+by rank.
 """
 
 from __future__ import annotations
 
-import torch.distributed._functional_collectives as collectives
+from typing import Any
+
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from sft import counters
 from sft.context.sequence import Sequence
-
-# torch 2.13 renamed it
-_all_gather = getattr(collectives, "all_gather_single_autograd", None) or (
-    collectives.all_gather_tensor_autograd
-)
 
 
 def all_to_all(x: Tensor, split_dim: int, join_dim: int, sequence: Sequence) -> Tensor:
@@ -24,10 +23,8 @@ def all_to_all(x: Tensor, split_dim: int, join_dim: int, sequence: Sequence) -> 
         return x
     split_dim, join_dim = split_dim % x.ndim, join_dim % x.ndim
     pieces = x.unflatten(split_dim, (sequence.size, -1)).movedim(split_dim, 0).contiguous()
-    counters.add("cp_bytes_exchanged", pieces.nbytes * (sequence.size - 1) // sequence.size)
-    shape = pieces.shape
-    moved = collectives.all_to_all_single_autograd(pieces.flatten(0, 1), None, None, sequence.group)
-    return moved.view(shape).movedim(0, join_dim).flatten(join_dim, join_dim + 1)
+    moved = torch.ops.sft.all_to_all(pieces, sequence.group_name)
+    return moved.movedim(0, join_dim).flatten(join_dim, join_dim + 1)  # type: ignore[no-any-return]
 
 
 def heads_for_sequence(x: Tensor, sequence: Sequence, seq_dim: int, head_dim: int) -> Tensor:
@@ -44,8 +41,9 @@ def gather(x: Tensor, sequence: Sequence, dim: int = 1) -> Tensor:
     """Every rank's slice joined along `dim`; its gradient is summed over the ranks and sliced."""
     if sequence.size == 1:
         return x
-    counters.add("cp_bytes_exchanged", x.nbytes * (sequence.size - 1))
-    return _all_gather(x.contiguous(), dim, sequence.group)
+    slices = torch.ops.sft.all_gather(x.contiguous(), sequence.size, sequence.group_name)
+    dim = dim % x.ndim
+    return slices.movedim(0, dim).flatten(dim, dim + 1)  # type: ignore[no-any-return]
 
 
 def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
@@ -63,3 +61,58 @@ def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
     tails = gather(tail, sequence, dim).unflatten(dim, (sequence.size, width))
     left = tails.select(dim, max(sequence.rank - 1, 0))
     return left if sequence.rank else left * 0
+
+
+@torch.library.custom_op("sft::all_to_all", mutates_args=())
+def _all_to_all(pieces: Tensor, group: str) -> Tensor:
+    """[ranks, ..] a piece for each rank -> a piece of each rank."""
+    _count(pieces.nbytes * (len(pieces) - 1) // len(pieces))
+    out = torch.empty_like(pieces)
+    dist.all_to_all_single(out, pieces, group=named_group(group))
+    return out
+
+
+@torch.library.custom_op("sft::all_gather", mutates_args=())
+def _all_gather(x: Tensor, ranks: int, group: str) -> Tensor:
+    """[..] on each rank -> [ranks, ..] of all."""
+    _count(x.nbytes * (ranks - 1))
+    out = x.new_empty(ranks, *x.shape)
+    dist.all_gather_into_tensor(out.flatten(0, 1), x, group=named_group(group))
+    return out
+
+
+@torch.library.custom_op("sft::reduce_scatter", mutates_args=())
+def _reduce_scatter(pieces: Tensor, group: str) -> Tensor:
+    """[ranks, ..] a piece for each rank -> [..] the sum of the pieces for this one."""
+    _count(pieces.nbytes * (len(pieces) - 1) // len(pieces))
+    out = torch.empty_like(pieces[0])
+    dist.reduce_scatter_tensor(out, pieces.flatten(0, 1), group=named_group(group))
+    return out
+
+
+def named_group(name: str) -> dist.ProcessGroup:
+    """The group of a name: operators take strings."""
+    return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[no-any-return]
+
+
+def _count(sent: int) -> None:
+    counters.add("cp_bytes_exchanged", sent)
+
+
+def _keep_group(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.group = inputs[-1]
+
+
+def _all_to_all_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    return torch.ops.sft.all_to_all(gradient.contiguous(), ctx.group), None
+
+
+def _all_gather_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    return torch.ops.sft.reduce_scatter(gradient.contiguous(), ctx.group), None, None
+
+
+_all_to_all.register_fake(lambda pieces, group: torch.empty_like(pieces))
+_all_gather.register_fake(lambda x, ranks, group: x.new_empty(ranks, *x.shape))
+_reduce_scatter.register_fake(lambda pieces, group: torch.empty_like(pieces[0]))
+_all_to_all.register_autograd(_all_to_all_back, setup_context=_keep_group)
+_all_gather.register_autograd(_all_gather_back, setup_context=_keep_group)

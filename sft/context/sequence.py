@@ -34,6 +34,11 @@ class Sequence:
         """This rank's place among them."""
         return 0 if self.group is None else self.group.rank()
 
+    @property
+    def group_name(self) -> str:
+        """The group's name, which operators take in its place."""
+        return "" if self.group is None else self.group.group_name
+
     def local(self, x: Tensor, dim: int = 1) -> Tensor:
         """This rank's slice of a whole-sequence tensor."""
         return x.chunk(self.size, dim)[self.rank]

@@ -1,0 +1,5 @@
+"""Features that trade time for memory, and the compiler: one file each, put together by `apply`.
+
+Each reports what it did as a counter (`sft/counters.py`), measured where it happens, so that a
+feature that was asked for and did nothing is seen.
+"""

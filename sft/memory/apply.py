@@ -1,0 +1,75 @@
+"""Put the memory features of a configuration around a model and its optimizer."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from sft.config import MemoryConfig
+from sft.memory import checkpointing, compiling, offloading
+
+
+def to_model(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
+    """Replace the forward of each decoder layer; FSDP's hooks stay outside of it."""
+    for layer in decoder_layers(model):
+        if memory.compile:
+            move_hooks_outside(layer)
+        layer.forward = prepared(layer.forward, memory, device)
+
+
+def to_optimizer(
+    optimizer: torch.optim.Optimizer, memory: MemoryConfig, device: torch.device
+) -> None:
+    """Let its states wait on the CPU, where that is asked for."""
+    if memory.optim_offload:
+        offloading.keep_on_cpu(optimizer, device)
+
+
+def measure(model: nn.Module, memory: MemoryConfig) -> None:
+    """Count what is not counted as it happens; once a step."""
+    if memory.compile:
+        compiling.count_graphs()
+
+
+def decoder_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers that transformers would checkpoint."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def prepared(
+    forward: checkpointing.Forward, memory: MemoryConfig, device: torch.device
+) -> checkpointing.Forward:
+    """A layer's forward with what is asked for, from the inside out.
+
+    Full checkpointing goes around the compiled layer, which is recomputed with its random numbers.
+    Selective checkpointing goes inside, since the compiler must see which operators to save.
+    """
+    if memory.ac != "none":
+        forward = checkpointing.watched(forward)
+    if memory.ac == "selective":
+        forward = checkpointing.checkpointed(forward, selective=True)
+    if memory.compile:
+        forward = compiling.compiled(forward, memory, device)
+    if memory.ac == "full":
+        forward = checkpointing.checkpointed(forward, selective=False)
+    if memory.act_offload:
+        forward = offloading.offloaded(forward, device)
+    return forward
+
+
+def move_hooks_outside(layer: nn.Module) -> None:
+    """Let FSDP fetch the experts of a layer with the layer, not inside of what is compiled.
+
+    They are sharded apart from it, over fewer ranks, and FSDP's hooks break the graph.
+    """
+    for module in layer.modules():
+        if module is not layer and isinstance(module, FSDPModule):
+            state = module._get_fsdp_state()
+            state._pre_forward_hook_handle.remove()
+            state._post_forward_hook_handle.remove()
+            state._pre_forward_hook_handle = layer.register_forward_pre_hook(
+                state._pre_forward, with_kwargs=True
+            )
+            state._post_forward_hook_handle = layer.register_forward_hook(state._post_forward)

@@ -1,0 +1,60 @@
+"""Decoder layers compiled one by one, with the compiler's own counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sft import counters
+from sft.config import MemoryConfig
+
+KINDS_OF_LAYER = 64
+"""Graphs kept for one function. All layers share it, and a model has more kinds than torch's 8."""
+
+
+def backend(memory: MemoryConfig, device: torch.device) -> str:
+    """Inductor on an accelerator; on the CPU what captures the same graphs for the least time.
+
+    `eager` runs a captured graph by torch's own kernels. Selective checkpointing is the
+    partitioner's work, which `eager` has none of.
+    """
+    if device.type != "cpu":
+        return "inductor"
+    return "aot_eager" if memory.ac == "selective" else "eager"
+
+
+def compiled(
+    forward: Callable[..., Any], memory: MemoryConfig, device: torch.device
+) -> Callable[..., Any]:
+    """A layer's forward, compiled when it is first called; with `fullgraph`, a break is an error.
+
+    Past the limit of graphs torch would run the layer uncompiled and say nothing: an error, here.
+    """
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = KINDS_OF_LAYER
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(forward, backend=backend(memory, device), fullgraph=memory.fullgraph)
+
+
+def count_graphs() -> None:
+    """Count what the compiler did since the last call, where there is one at work."""
+    from torch._dynamo.utils import (
+        clear_compilation_metrics,
+        counters as of_compiler,
+        get_compilation_metrics,
+    )
+
+    counters.add("graphs_captured", of_compiler["stats"]["unique_graphs"])
+    counters.add("graph_breaks", sum(of_compiler["graph_break"].values()))
+    again = [m for m in get_compilation_metrics() if m.is_forward and _recompiled(m.compile_id)]
+    counters.add("recompiles", len(again))
+    of_compiler.clear()
+    clear_compilation_metrics()
+
+
+def _recompiled(compile_id: str | None) -> bool:
+    """Whether a compile id, frame/attempt, is of a frame compiled before."""
+    return bool(compile_id) and not str(compile_id).partition("/")[2].startswith("0")
