@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 from transformers import PreTrainedTokenizerBase
 
@@ -100,9 +100,14 @@ def _row(documents: list[Document], seq_len: int, pad_token: int) -> Row:
 
 def digest(rows: Row) -> str:
     """A short hash of a batch's tokens and labels."""
+    return digest_of(rows[key] for key in ("input_ids", "labels", "position_ids"))
+
+
+def digest_of(tensors: Iterable[Tensor]) -> str:
+    """A short hash of tensors, in order."""
     digest = hashlib.sha256()
-    for key in ("input_ids", "labels", "position_ids"):
-        digest.update(rows[key].cpu().numpy().tobytes())
+    for tensor in tensors:
+        digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -125,13 +130,14 @@ class Loader:
                 f"the data fill {len(rows)} rows of data.seq_len={config.seq_len}, fewer than "
                 f"data.global_batch={config.global_batch}"
             )
+        self.shards = shards
         self.sampler = StatefulDistributedSampler(
             rows[:usable],  # type: ignore[arg-type]  # any sequence will do
             num_replicas=shards,
             rank=shard,
             seed=config.seed,
         )
-        self.loader: StatefulDataLoader[Row] = StatefulDataLoader(
+        self.loader: DataLoader[Row] = DataLoader(
             rows[:usable],  # type: ignore[arg-type]
             batch_size=config.global_batch // shards,
             sampler=self.sampler,
@@ -145,9 +151,11 @@ class Loader:
             yield from self.loader
             self.epoch += 1
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "loader": self.loader.state_dict()}
+    def state_dict(self) -> dict[str, int]:
+        """The position, in rows of all ranks together, so that another layout can go on from it."""
+        return {"epoch": self.epoch, "rows": self.sampler.yielded * self.shards}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a saved position with the next `iter`."""
         self.epoch = state["epoch"]
-        self.loader.load_state_dict(state["loader"])
+        self.sampler.load_state_dict({"yielded": state["rows"] // self.shards})

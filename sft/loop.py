@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, set_seed
 
-from sft import counters, data, gradients, model
+from sft import checkpoint, counters, data, gradients, model
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
 from sft.metrics import Movement, Record, peak_memory_gib, write
+from sft.memory import apply
 from sft.ranks import Ranks
 
 
@@ -28,13 +29,18 @@ class Trainer:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
         self.model = model.load(config).to(ranks.device)
+        apply.to_model(self.model, config.memory, ranks.device)
         self.optimizer = make_optimizer(self.model, config)
+        apply.to_optimizer(self.optimizer, config.memory, ranks.device)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: min(1.0, (step + 1) / (config.optim.warmup_steps + 1))
         )
         self.loader = make_loader(config, ranks)
-        self.movement = Movement(self.model, ranks)
         self.step = 0
+        set_seed(config.seed + ranks.rank)  # ranks hold different tokens: no common dropout
+        if config.checkpoint.resume_from:
+            checkpoint.load(self, Path(config.checkpoint.resume_from))
+        self.movement = Movement(self.model, ranks)
 
     def run(self) -> None:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""
@@ -43,6 +49,8 @@ class Trainer:
             record = self.train_step({key: x.to(self.ranks.device) for key, x in batch.items()})
             if self.ranks.rank == 0:
                 write(record, metrics)
+            if self.step in self.config.checkpoint.save_at:
+                checkpoint.save(self)
 
     def train_step(self, batch: Row) -> Record:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
@@ -57,6 +65,7 @@ class Trainer:
         self.scheduler.step()
         moved = self.movement.since_last()
         self.optimizer.zero_grad()
+        apply.measure(self.model, self.config.memory)
         return {
             "step": self.step,
             "loss": loss.item(),
@@ -109,10 +118,16 @@ class Trainer:
         """What shows that every rank did its part: batch digests and counters, by rank."""
         sequence = self.sequence(batch)
         seen = {key: sequence.local(rows) for key, rows in batch.items()}
-        mine = {"digest": data.digest(seen), "rows": [data.digest(row) for row in split(batch, 1)]}
+        mine = {
+            "digest": data.digest(seen),
+            "rows": [data.digest(row) for row in split(batch, 1)],
+            "rng": data.digest_of(checkpoint.rng(self.ranks.device).values()),
+        }
         share = {"cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1]}
         everyone = self.ranks.gather(mine | {"counters": counters.take() | share})
         return {
+            "rng_digests": [rank["rng"] for rank in everyone],
+            "buffers_digest": data.digest_of(untrained(self.model)),
             "batch_digests": [rank["digest"] for rank in everyone],
             "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
             "counters": by_rank([rank["counters"] for rank in everyone]),
@@ -131,6 +146,14 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum"
     )
+
+
+def untrained(model: PreTrainedModel) -> list[Tensor]:
+    """What is saved but not trained: persistent buffers and frozen parameters (router biases)."""
+    named = model.named_parameters(remove_duplicate=False)  # tied weights have two names
+    trained = {name for name, parameter in named if parameter.requires_grad}
+    state = model.state_dict()
+    return [gradients.local(state[name]) for name in sorted(state) if name not in trained]
 
 
 def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
