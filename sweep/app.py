@@ -59,7 +59,11 @@ def _foreground(config: DictConfig) -> int:
     from sweep.machine import this_machine
     from sweep.plan import plan_one
     from sweep.session import run_foreground
+    from sweep.suite import OF_THE_SWEEP
 
+    for key in OF_THE_SWEEP:
+        if config.get(key):
+            raise RequestError(f"{key}=... is about a sweep: add -m (python -m sweep -m ...)")
     planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
     return run_foreground(planned, this_machine())
 

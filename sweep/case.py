@@ -58,6 +58,7 @@ def settings_of(config: DictConfig, machine: Machine) -> Settings:
         settings.device = Device(machine.device)
     if settings.scale.name == "auto":
         settings.scale.name = "tiny" if settings.device is Device.cuda else "nano"
+    settings.steps = max(settings.steps, settings.feature.min_steps or 1)
     if not settings.arch.moe:
         settings.layout = replace(settings.layout, ep=1)
     return settings
@@ -114,6 +115,10 @@ def _check(settings: Settings) -> None:
         raise RequestError(f"{where}: ep and nodes must divide world_size {layout.world_size}")
     if settings.steps < 1:
         raise RequestError(f"steps={settings.steps}: a case trains at least one step")
+    last = max(settings.steps, settings.feature.min_steps or 1)
+    resume_at = settings.feature.resume_at
+    if resume_at is not None and not 1 <= resume_at < last:
+        raise RequestError(f"feature.resume_at={resume_at}: say a step before the last, {last}")
     if settings.launch.timeout_seconds <= 0:
         raise RequestError(f"launch.timeout_seconds={settings.launch.timeout_seconds}: say above 0")
     if settings.launch.slots is not None and settings.launch.slots < 1:

@@ -28,13 +28,16 @@ class Planned:
 
 
 def plan(
-    combinations: Sequence[Sequence[str]], compose: Compose, machine: Machine
+    combinations: Sequence[Sequence[str]],
+    compose: Compose,
+    machine: Machine,
+    varying: Sequence[str] = (),
 ) -> list[Planned]:
     """Compose and resolve every combination; two that come to the same case are one.
 
+    The keys in `varying` go into the cases' ids.
     Raises RequestError if nothing was selected; what composing raises says which file is wrong.
     """
-    varying = _varying(combinations)
     planned: dict[str, Planned] = {}
     for overrides in combinations:
         one = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
@@ -55,23 +58,21 @@ def plan_one(
     return Planned(case, settings, tuple(overrides), unavailable)
 
 
-def _varying(combinations: Sequence[Sequence[str]]) -> list[str]:
-    """The keys that have more than one value in this sweep, apart from those that name a case."""
-    values: dict[str, set[str]] = {}
-    for overrides in combinations:
-        for override in overrides:
-            key, _, value = override.partition("=")
-            values.setdefault(key.lstrip("+~"), set()).add(value)
-    return [key for key, found in values.items() if len(found) > 1 and key not in NAMED]
+def varying_keys(combinations: Sequence[Sequence[str]]) -> list[str]:
+    """The keys with more than one value, or said in some combinations only, that no id has yet."""
+    said = [dict(_pair(override) for override in overrides) for overrides in combinations]
+    keys = dict.fromkeys(key for one in said for key in one if key not in NAMED)
+    return [key for key in keys if len({one.get(key) for one in said}) > 1]
 
 
 def _suffix(overrides: Sequence[str], varying: Sequence[str]) -> str:
-    pairs = (override.partition("=") for override in overrides)
-    return "".join(
-        "-" + slug(f"{key.lstrip('+~')}_{value}")
-        for key, _, value in pairs
-        if key.lstrip("+~") in varying
-    )
+    pairs = [_pair(override) for override in overrides]
+    return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key.lstrip("+~"), value
 
 
 def quoted(value: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
@@ -73,6 +74,8 @@ class FeatureConf:
     optim_offload: bool = False
     full_offload: bool = False
     ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
+    resume_at: int | None = None  # save after this step, and go on from there in a fresh process
+    min_steps: int | None = None  # the case trains at least so many
 
 
 @dataclass
@@ -140,6 +143,14 @@ class LaunchConf:
 
 
 @dataclass
+class SuiteConf:
+    """A named set of cases; its name is the MLflow experiment."""
+
+    name: str = MISSING
+    rows: list[dict[str, Any]] = MISSING  # each the product of what it lists
+
+
+@dataclass
 class Settings:
     """One composed case."""
 
@@ -156,6 +167,9 @@ class Settings:
     steps: int = 5
     seed: int = 0
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
+    suite: SuiteConf | None = None
+    shard: str | None = None  # I/N: the I-th of N parts
+    plan: bool = False  # list what would run, and run nothing
     sweep_id: str | None = None  # set by the sweep for its jobs
     case_id: str | None = None  # likewise
     gpus: str | None = None  # likewise: what the launcher reserved for the job

@@ -27,19 +27,19 @@ class Pool:
 
     def __init__(self, machine: Machine, slots: int | None) -> None:
         self._free = list(machine.gpus)
-        self._slots = slots or (len(machine.gpus) or 1)
+        self.slots = slots or (len(machine.gpus) or 1)
 
     def take(self, gpus: int) -> tuple[str, ...] | None:
         """Reserve a slot and that many GPUs; None if they are not free now."""
-        if self._slots == 0 or gpus > len(self._free):
+        if self.slots == 0 or gpus > len(self._free):
             return None
-        self._slots -= 1
+        self.slots -= 1
         taken, self._free = self._free[:gpus], self._free[gpus:]
         return tuple(taken)
 
     def give_back(self, gpus: tuple[str, ...]) -> None:
         """Free what `take` returned."""
-        self._slots += 1
+        self.slots += 1
         self._free.extend(gpus)
 
 

@@ -63,6 +63,11 @@ class Store:
             )
         return cls(uri, experiment, None)
 
+    def reader(self) -> MlflowClient | None:
+        """A client to read with; None where no store has been made yet."""
+        file = self._uri.removeprefix("sqlite:///")
+        return None if file != self._uri and not Path(file).is_file() else self._client
+
     def begin(self, sweep_id: str, about: dict[str, str]) -> None:
         """Remember what every run of this sweep says; nothing is written yet."""
         self._sweep_id, self._about, self._started = sweep_id, about, int(time.time() * 1000)

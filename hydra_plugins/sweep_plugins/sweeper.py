@@ -15,15 +15,19 @@ class CaseSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
         from sweep.machine import this_machine
-        from sweep.plan import plan
+        from sweep.request import Request
         from sweep.session import Session
 
         assert self.hydra_context is not None
+        assert self.config is not None
         assert self.launcher is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        combinations = self.split_arguments(parser.parse_overrides(arguments), None)[0]
-        machine = this_machine()
-        session = Session(plan(combinations, self._compose, machine), machine)
+        machine, request = this_machine(), Request.of(self.config)
+        planned = request.cases(parser.parse_overrides(arguments), self._compose, machine)
+        if request.plan_only:
+            request.show(planned, machine)
+            sys.exit(0)
+        session = Session(planned, machine, request.experiment)
         setattr(self.launcher, "observer", session)  # noqa: B010  # a launcher of ours has it
         launcher = self.launcher
         sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))

@@ -16,8 +16,8 @@ class CommandTrainer:
     """Fills in the words of `trainer.argv` and starts them."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """A program of the user's own can run everything, as far as is known here."""
-        return None
+        """A program of the user's own can run everything, except go on: nobody says how."""
+        return "trainer=command cannot resume" if settings.feature.resume_at is not None else None
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Only if the command asks where the checkpoint is."""

@@ -12,6 +12,9 @@ from sweep.files import write_json
 from sweep.schema import ActivationCheckpointing, FeatureConf, Settings
 from sweep.trainers.base import Command, Launch, torchrun
 
+MEMORY = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
+          "ep_backend")  # fmt: skip
+
 
 class SftTrainer:
     """Translates a case into the trainer's config file."""
@@ -30,15 +33,18 @@ class SftTrainer:
         return True
 
     def launches(self, settings: Settings) -> list[Launch]:
-        """One, from the first step to the last."""
-        return [Launch("train", 1, settings.steps)]
+        """One from the first step to the last; to resume, a second from the saved step on."""
+        launches = [Launch("train", 1, settings.steps)]
+        if settings.feature.resume_at is not None:
+            launches.append(Launch("resume", settings.feature.resume_at + 1, settings.steps))
+        return launches
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> Command:
         """Write config.json; run it on world_size ranks."""
         path = directory / "config.json"
-        write_json(path, _config(settings, directory, model))
+        write_json(path, _config(settings, launch, directory, model))
         argv = torchrun(settings, directory, ["-m", "sft", str(path)])
         return Command(argv, settings.trainer.env)
 
@@ -53,25 +59,35 @@ def _asked(feature: FeatureConf) -> dict[str, bool]:
         "compile": feature.compile or feature.fullgraph,
         "selective activation checkpointing": feature.ac is ActivationCheckpointing.selective,
         "offloading": feature.act_offload or feature.optim_offload or feature.full_offload,
+        "resuming": feature.resume_at is not None,
         f"{feature.ep_backend.value} dispatch": feature.ep_backend.value != "all_to_all",
     }
 
 
-def _config(settings: Settings, directory: Path, model: Path | None) -> dict[str, Any]:
-    memory = plain(settings)["feature"]
-    del memory["name"]
+def _config(
+    settings: Settings, launch: Launch, directory: Path, model: Path | None
+) -> dict[str, Any]:
+    feature = plain(settings)["feature"]
     layout = settings.layout
     return {
         "model": {"path": str(model), "dtype": settings.dtype.value},
         "data": {"path": None, **asdict(settings.data)},
         "optim": asdict(settings.optim),
         "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
-        "memory": memory,
-        "checkpoint": {"save_at": [], "resume_from": None},
+        "memory": {key: feature[key] for key in MEMORY},
+        "checkpoint": _checkpoint(settings, launch, directory),
         "steps": settings.steps,
         "seed": settings.seed,
         "output_dir": str(directory),
     }
+
+
+def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
+    saved_at = settings.feature.resume_at
+    if launch.name == "resume":
+        folder = directory.parent / "1_train" / "checkpoints" / f"step_{saved_at}"
+        return {"save_at": [], "resume_from": str(folder)}
+    return {"save_at": [] if saved_at is None else [saved_at], "resume_from": None}
 
 
 TRAINER = SftTrainer()

@@ -36,6 +36,11 @@ def complaint(
         (["-m", *CASE, "steps=0"], "steps=0: a case trains at least one step"),
         ([*CASE, "trainer=command"], "missing mandatory value: argv (key trainer.argv)"),
         ([*CASE, "dtype=float8"], "dtype"),
+        ([*CASE, "feature=resume", "feature.resume_at=8"], "say a step before the last, 8"),
+        ([*CASE, "suite=nightly"], "suite=... is about a sweep: add -m"),
+        (["-m", "suite=nite"], "suite=nite: no such suite; choose from nightly, resume_all, smoke"),
+        (["-m", "suite=smoke", "shard=3/2"], "shard=3/2: say I/N"),
+        (["-m", "suite=smoke", "feature=fullgraph"], "nothing in the suite matches"),
     ],
 )
 def test_a_wrong_request_is_one_line(

@@ -17,7 +17,7 @@ from sweep.case import layout_name, slug
 from sweep.errors import RequestError
 from sweep.files import conf_dir
 from sweep.machine import Machine
-from sweep.plan import Planned, plan, quoted
+from sweep.plan import Planned, plan, quoted, varying_keys
 from sweep.schema import ArchConf, FeatureConf, LayoutConf, ScaleConf
 
 CPU = Machine()
@@ -30,7 +30,8 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def planned(*combinations: Sequence[str], machine: Machine = CPU) -> list[Planned]:
-    return plan([[*one, *COMMAND] for one in combinations], composed, machine)
+    combined = [[*one, *COMMAND] for one in combinations]
+    return plan(combined, composed, machine, varying_keys(combined))
 
 
 def names(group: str) -> list[str]:

@@ -1,0 +1,47 @@
+"""How long cases take: from recorded runs of the same device kind, else from conf/estimates.yaml.
+
+Recorded runs count only up to a cut-off that all shards of one night agree on: a shard that starts
+later must not see what an earlier one has just recorded, or they would split the suite differently.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from sweep import trainers
+from sweep.files import conf_dir
+from sweep.plan import Planned
+
+DAY = 86_400
+SETTLE = 6 * 3600  # a night's shards start within some hours of each other, often around midnight
+
+
+def cut_off(now: float | None = None) -> float:
+    """Midnight (UTC) of the day that it was six hours ago, in seconds since the epoch."""
+    then = (time.time() if now is None else now) - SETTLE
+    return then - then % DAY
+
+
+def seconds(
+    planned: Sequence[Planned], recorded: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """Case id -> estimate; `recorded` has the seconds of good runs by case id, of one device."""
+    table: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / "estimates.yaml"))
+    return {one.case.id: _seconds(one, recorded, table) for one in planned}
+
+
+def launches(one: Planned) -> int:
+    """How often the case starts its trainer."""
+    return len(trainers.load(one.settings.trainer.name).launches(one.settings))
+
+
+def _seconds(one: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
+    if recorded.get(one.case.id):
+        return median(recorded[one.case.id])
+    of_device = table[one.case.device]
+    return float(of_device["arch"].get(one.case.arch, of_device["default"])) * launches(one)

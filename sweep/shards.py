@@ -1,0 +1,85 @@
+"""A suite split over several runners: units that belong together, the longest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from sweep.errors import RequestError
+from sweep.plan import Planned
+
+Unit = tuple[str, str]  # arch, and whether base or feature cases
+
+
+def parse(text: str) -> tuple[int, int]:
+    """`2/4` -> (2, 4); raises RequestError."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise RequestError(f"shard={text}: say I/N with I from 1 to N, as in shard=1/4")
+    return int(found[1]), int(found[2])
+
+
+def select(
+    planned: Sequence[Planned], seconds: Mapping[str, float], shard: tuple[int, int]
+) -> list[Planned]:
+    """The shard's part of the plan, in the plan's order; `seconds` estimates each case by id.
+
+    Raises RequestError if there is nothing left for this shard.
+    """
+    index, count = shard
+    times: dict[Unit, float] = {}
+    for one in planned:
+        cost = 0.0 if one.unavailable else seconds[one.case.id]
+        times[unit_of(one)] = times.get(unit_of(one), 0.0) + cost
+    mine = set(pack(times, count)[index - 1])
+    found = [one for one in planned if unit_of(one) in mine]
+    if not found:
+        raise RequestError(f"shard={index}/{count}: there are only {len(times)} units to share out")
+    return found
+
+
+def unit_of(one: Planned) -> Unit:
+    """An arch's base cases (a resumed one is one of them), or its feature cases."""
+    is_base = one.case.feature == "base" or one.settings.feature.resume_at is not None
+    return one.case.arch, "base" if is_base else "features"
+
+
+def pack(times: Mapping[Unit, float], count: int) -> list[list[Unit]]:
+    """`count` lists whose longest is short: longest first, then moves and swaps while they help.
+
+    The same times give the same lists, whatever their order.
+    """
+    bins: list[list[Unit]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for unit in sorted(times, key=lambda unit: (-times[unit], unit)):
+        emptiest = loads.index(min(loads))
+        bins[emptiest].append(unit)
+        loads[emptiest] += times[unit]
+    while _improve(bins, loads, times):
+        pass
+    return bins
+
+
+def _improve(bins: list[list[Unit]], loads: list[float], times: Mapping[Unit, float]) -> bool:
+    """Shorten the longest list by one move or swap; False if none does."""
+    longest = loads.index(max(loads))
+    for other in range(len(bins)):
+        for unit in bins[longest] if other != longest else []:
+            for swapped in [None, *bins[other]]:
+                change = times[unit] - (times[swapped] if swapped else 0.0)
+                if change > 1e-9 and loads[other] + change < loads[longest] - 1e-9:
+                    _exchange(bins, longest, other, unit, swapped)
+                    loads[longest] -= change
+                    loads[other] += change
+                    return True
+    return False
+
+
+def _exchange(
+    bins: list[list[Unit]], one: int, other: int, unit: Unit, swapped: Unit | None
+) -> None:
+    bins[one].remove(unit)
+    bins[other].append(unit)
+    if swapped is not None:
+        bins[other].remove(swapped)
+        bins[one].append(swapped)

@@ -1,0 +1,73 @@
+"""The command line's choices, and a suite's rows narrowed by them -> combinations to compose."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.types import Override
+
+from sweep.errors import RequestError
+from sweep.plan import quoted
+
+NARROWED = ("arch", "layout", "feature", "trainer", "scale")  # other keys override a row's value
+OF_THE_SWEEP = ("suite", "shard", "plan")  # say nothing about a case
+
+Choices = dict[str, list[str]]  # key -> its values as override text
+
+
+def choices(overrides: Sequence[Override]) -> Choices:
+    """What the command line says of the cases, each key with all its values."""
+    found: Choices = {}
+    for override in overrides:
+        key = override.get_key_element()
+        if key == "suite" and override.is_sweep_override():
+            raise RequestError("suite: one at a time; a suite of your own can hold both")
+        if key not in OF_THE_SWEEP:
+            pairs = BasicSweeper.split_arguments([override], None)[0]
+            found[key] = [pair.partition("=")[2] for (pair,) in pairs]
+    return found
+
+
+def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The product of the choices, or of each row of a suite as far as the choices allow it.
+
+    Raises RequestError if the choices leave nothing of the suite.
+    """
+    if not rows:
+        return _product(chosen)
+    found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
+    if not found:
+        said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
+        raise RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
+    return found
+
+
+def _narrowed(row: Choices, chosen: Choices) -> Choices:
+    merged = {**row, **chosen}
+    for key in NARROWED:
+        if key in row and key in chosen:
+            merged[key] = [value for value in row[key] if value in chosen[key]]
+    return merged
+
+
+def _product(values: Choices) -> list[list[str]]:
+    pairs = [[f"{key}={value}" for value in found] for key, found in values.items()]
+    return [list(one) for one in itertools.product(*pairs)]
+
+
+def _row(row: Mapping[str, Any]) -> Choices:
+    return {
+        key: [_text(item) for item in (value if isinstance(value, list) else [value])]
+        for key, value in row.items()
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    return text if re.fullmatch(r"[\w.+-]+", text) else quoted(text)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from sweep import estimates, history, listing, shards, suite
+from sweep.errors import RequestError
+from sweep.files import conf_dir
+from sweep.machine import Machine
+from sweep.plan import Planned, plan, varying_keys
+from sweep.store import Store
+from tests.sweep.test_plan import composed
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    loaded = OmegaConf.load(conf_dir() / "suite" / f"{name}.yaml")
+    assert loaded.name == name
+    return OmegaConf.to_container(loaded.rows)
+
+
+def chosen(*overrides: str) -> suite.Choices:
+    return suite.choices(OverridesParser.create().parse_overrides([*overrides]))
+
+
+def narrowed(name: str, *overrides: str) -> list[list[str]]:
+    return suite.combinations(chosen(*overrides), rows(name))
+
+
+@cache
+def nightly() -> list[Planned]:
+    return plan(narrowed("nightly"), composed, Machine())
+
+
+def test_the_nightly_is_33_launches_of_every_arch_in_two_layouts() -> None:
+    cases = [one.case for one in nightly()]
+    assert sum(map(estimates.launches, nightly())) == 33
+    assert len({case.id for case in cases}) == len(cases) == 32
+    base = [case for case in cases if case.feature in ("base", "resume")]
+    assert set(Counter(case.arch for case in base).values()) == {2}
+    assert len({case.arch for case in base}) == 13
+    assert len([case for case in cases if case.feature not in ("base", "resume")]) == 6
+
+
+def test_resume_all_resumes_every_arch_in_both_layouts() -> None:
+    assert len(narrowed("resume_all")) == 26
+    assert all("feature=resume" in one for one in narrowed("resume_all"))
+
+
+def test_choices_narrow_what_rows_say_and_add_what_they_leave_open() -> None:
+    cases = narrowed("nightly", "arch=qwen3_moe,llama", "layout=cp4_ep4", "seed=1,2")
+    assert sorted(" ".join(one) for one in cases) == [
+        f"arch={arch} layout=cp4_ep4 feature={feature} seed={seed}"
+        for arch, feature in [("llama", "base"), ("qwen3_moe", "base"), ("qwen3_moe", "fullgraph")]
+        for seed in "12"
+    ]
+
+
+def test_a_value_that_is_no_choice_replaces_the_rows() -> None:
+    mine = [{"arch": "llama", "layout": "single", "steps": 8, "data.path": "a b"}]
+    cases = suite.combinations(chosen("steps=3"), mine)
+    assert cases == [["arch=llama", "layout=single", "steps=3", "data.path='a b'"]]
+
+
+def test_what_is_said_of_the_sweep_is_not_said_of_its_cases() -> None:
+    assert chosen("suite=nightly", "shard=1/4", "plan=true", "seed=3") == {"seed": ["3"]}
+
+
+def test_a_selection_that_matches_nothing_is_an_error() -> None:
+    with pytest.raises(RequestError, match="nothing in the suite matches arch=llama feature=fullg"):
+        narrowed("nightly", "arch=llama", "feature=fullgraph")
+
+
+def test_two_suites_at_once_are_an_error() -> None:
+    with pytest.raises(RequestError, match="one at a time"):
+        chosen("suite=nightly,smoke")
+
+
+def test_a_key_that_only_some_rows_have_tells_cases_apart() -> None:
+    assert varying_keys([["arch=a", "+x=1"], ["arch=b"], ["arch=b", "+x=1"]]) == ["x"]
+    assert varying_keys([["arch=a", "x=1"], ["arch=b", "x=1"]]) == []
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "1", "a/b", "1/4/2", "-1/4"])
+def test_a_bad_shard_is_an_error(text: str) -> None:
+    with pytest.raises(RequestError, match=r"say I/N"):
+        shards.parse(text)
+
+
+@given(st.integers(1, 9), st.randoms())
+def test_the_shards_are_the_suite_with_no_case_twice(count: int, random: Any) -> None:
+    cost = {one.case.id: random.uniform(60, 400) for one in nightly()}
+    found: list[str] = []
+    homes: dict[shards.Unit, set[int]] = {}
+    for index in range(1, count + 1):
+        part = shards.select(nightly(), cost, (index, count))
+        found += [one.case.id for one in part]
+        for one in part:
+            homes.setdefault(shards.unit_of(one), set()).add(index)
+    assert sorted(found) == sorted(one.case.id for one in nightly())
+    assert all(len(where) == 1 for where in homes.values()), "a unit is split over shards"
+
+
+@given(st.dictionaries(st.text(max_size=3), st.floats(0, 1000), max_size=20), st.integers(1, 6))
+def test_shards_do_not_depend_on_the_order_of_the_suite(
+    times: dict[str, float], count: int
+) -> None:
+    units = {(arch, "base"): seconds for arch, seconds in times.items()}
+    backwards = dict(reversed(units.items()))
+    assert shards.pack(units, count) == shards.pack(backwards, count)
+
+
+# A recorded night: 13 archs of two launches of 140 to 300 s each, six features, a resume more.
+RECORDED = [286, 301, 352, 420, 588, 344, 391, 575, 362, 377, 460, 602, 498, 1260]
+
+
+@given(
+    st.lists(st.floats(280, 600), min_size=13, max_size=13).map(lambda base: [*base, 1200.0]),
+    st.integers(1, 4),
+)
+@example(RECORDED, 2)
+@example(RECORDED, 3)
+@example(RECORDED, 4)
+def test_the_longest_shard_is_within_a_tenth_of_the_best_possible(
+    times: list[float], count: int
+) -> None:
+    units = {(f"arch{index}", "base"): seconds for index, seconds in enumerate(times)}
+    loads = [sum(units[unit] for unit in part) for part in shards.pack(units, count)]
+    least_possible = max(sum(times) / count, *times)
+    assert max(loads) <= 1.1 * least_possible
+
+
+def test_more_shards_than_units_is_an_error() -> None:
+    cost = dict.fromkeys((one.case.id for one in nightly()), 1.0)
+    with pytest.raises(RequestError, match="only 14 units"):
+        shards.select(nightly(), cost, (15, 15))
+
+
+def planned(arch: str, feature: str = "base") -> Planned:
+    return next(one for one in nightly() if (one.case.arch, one.case.feature) == (arch, feature))
+
+
+def test_estimates_are_medians_of_recorded_runs_else_of_the_table() -> None:
+    cases = [planned("llama"), planned("glm_moe_dsa"), planned("qwen3_moe", "resume")]
+    recorded = {cases[0].case.id: [10.0, 500.0, 20.0]}
+    assert list(estimates.seconds(cases, recorded).values()) == [20.0, 90.0, 120.0]
+
+
+def test_shards_of_one_night_agree_on_what_is_recorded() -> None:
+    midnight = 1_800_000_000 - 1_800_000_000 % 86_400
+    evening, morning = midnight - 3600, midnight + 3 * 3600
+    assert estimates.cut_off(evening) == estimates.cut_off(morning) == midnight - 86_400
+    assert estimates.cut_off(midnight + 7 * 3600) == midnight
+
+
+def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any) -> None:
+    client = Store.at(outputs, "").reader()
+    assert client is not None
+    experiment = client.create_experiment("nightly", str(outputs / "artifacts"))
+    for seconds, verdict, device, start in [
+        (10.0, "passed", "cpu", 1000), (11.0, "passed", "cpu", 9000), (3.0, "crashed", "cpu", 1000),
+        (99.0, "passed", "cuda", 1000),
+    ]:  # fmt: skip
+        tags = {"kind": "case", "verdict": verdict, "device": device, "case_id": "a"}
+        run = client.create_run(experiment, start_time=start, tags=tags)
+        client.log_metric(run.info.run_id, "time/total_seconds", seconds)
+    assert history.durations(outputs, "cpu", before=5.0) == {"a": [10.0]}
+    assert history.durations(outputs / "none", "cpu", before=5.0) == {}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert history.durations(outputs, "cpu", before=5.0) == {}
+
+
+def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) -> None:
+    one = planned("qwen3_moe", "resume")
+    stuck = Planned(one.case, one.settings, one.overrides, "needs a GPU")
+    listing.show([planned("llama"), stuck], estimates.seconds([planned("llama"), stuck], {}), 2)
+    text = capsys.readouterr().out
+    assert "needs a GPU" in text
+    assert "2 cases, 3 launches; 1 unavailable; about 0 min, 2 at a time" in text
