@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("sweep", "sft", "tiny_models", "hydra_plugins")
-GROUPS = ("arch", "layout", "feature", "trainer", "scale")
+GROUPS = ("arch", "layout", "feature", "trainer", "scale", "suite")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
