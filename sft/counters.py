@@ -2,7 +2,7 @@
 
 | counter | counts |
 | --- | --- |
-| `cp_bytes_exchanged` | bytes sent to other ranks of a sequence, in forward, recomputation and backward |
+| `cp_bytes_exchanged` | bytes sent to other ranks of a sequence, in backward as well |
 | `cp_sequence_share` | the share of each sequence that the rank computed |
 | `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
 | `ep_tokens_computed` | tokens that its experts computed |
@@ -65,5 +65,5 @@ def _counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
 
 
 for _operator in (_counted, _counted_marks):
-    _operator.register_fake(lambda x, name, amount: torch.empty_like(x))
-    _operator.register_autograd(lambda ctx, gradient: (gradient, None, None))
+    _operator.register_fake(lambda x, _name, _amount: torch.empty_like(x))
+    _operator.register_autograd(lambda _ctx, gradient: (gradient, None, None))

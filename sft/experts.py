@@ -86,13 +86,13 @@ def _exchange_rows(
 
 
 @_exchange_rows.register_fake
-def _(x: Tensor, sent: Tensor, received: Tensor, rows: int | None, group: str) -> Tensor:
+def _(x: Tensor, _sent: Tensor, _received: Tensor, rows: int | None, _group: str) -> Tensor:
     if rows is None:
         rows = torch.library.get_ctx().new_dynamic_size(min=1)
     return x.new_empty(rows, *x.shape[1:])
 
 
-def _keep_sizes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_sizes(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:
     x, sent, received, _, ctx.group = inputs
     ctx.rows = x.shape[0]
     ctx.save_for_backward(sent, received)
@@ -104,5 +104,5 @@ def _back_to_senders(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return returned, None, None, None, None
 
 
-_exchange_counts.register_fake(lambda counts, group: torch.empty_like(counts))
+_exchange_counts.register_fake(lambda counts, _group: torch.empty_like(counts))
 _exchange_rows.register_autograd(_back_to_senders, setup_context=_keep_sizes)

@@ -99,7 +99,7 @@ def _count(sent: int) -> None:
     counters.add("cp_bytes_exchanged", sent)
 
 
-def _keep_group(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep_group(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:
     ctx.group = inputs[-1]
 
 
@@ -111,8 +111,8 @@ def _all_gather_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
     return torch.ops.sft.reduce_scatter(gradient.contiguous(), ctx.group), None, None
 
 
-_all_to_all.register_fake(lambda pieces, group: torch.empty_like(pieces))
-_all_gather.register_fake(lambda x, ranks, group: x.new_empty(ranks, *x.shape))
-_reduce_scatter.register_fake(lambda pieces, group: torch.empty_like(pieces[0]))
+_all_to_all.register_fake(lambda pieces, _group: torch.empty_like(pieces))
+_all_gather.register_fake(lambda x, ranks, _group: x.new_empty(ranks, *x.shape))
+_reduce_scatter.register_fake(lambda pieces, _group: torch.empty_like(pieces[0]))
 _all_to_all.register_autograd(_all_to_all_back, setup_context=_keep_group)
 _all_gather.register_autograd(_all_gather_back, setup_context=_keep_group)

@@ -59,13 +59,13 @@ def checkpointed(forward: Forward, selective: bool) -> Forward:
 
 
 def selective_contexts() -> tuple[Any, Any]:
-    """torch's contexts for forward and recomputation, with counts of their own for one layer."""
+    """The contexts for forward and recomputation, with counts of their own for one layer."""
     matmuls = {False: itertools.count(), True: itertools.count()}
     return create_selective_checkpoint_contexts(functools.partial(policy, matmuls))
 
 
 def policy(
-    matmuls: dict[bool, itertools.count[int]], ctx: Any, op: Any, *args: Any, **kwargs: Any
+    matmuls: dict[bool, itertools.count[int]], ctx: Any, op: Any, *_args: Any, **_kwargs: Any
 ) -> CheckpointPolicy:
     """Save attention, what came from other ranks, and every second dense matrix product.
 
@@ -98,4 +98,4 @@ def _layer_input(x: Tensor) -> Tensor:
 
 
 _layer_input.register_fake(torch.empty_like)
-_layer_input.register_autograd(lambda ctx, gradient: gradient)
+_layer_input.register_autograd(lambda _ctx, gradient: gradient)

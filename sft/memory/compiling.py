@@ -31,9 +31,11 @@ def compiled(
     """A layer's forward, compiled when it is first called; with `fullgraph`, a break is an error.
 
     Past the limit of graphs torch would run the layer uncompiled and say nothing: an error, here.
+    How many tokens reach an expert is known only when they do, and is traced as an unknown.
     """
     import torch._dynamo
 
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
     torch._dynamo.config.recompile_limit = KINDS_OF_LAYER
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     return torch.compile(forward, backend=backend(memory, device), fullgraph=memory.fullgraph)
@@ -41,18 +43,14 @@ def compiled(
 
 def count_graphs() -> None:
     """Count what the compiler did since the last call, where there is one at work."""
-    from torch._dynamo.utils import (
-        clear_compilation_metrics,
-        counters as of_compiler,
-        get_compilation_metrics,
-    )
+    from torch._dynamo import utils
 
-    counters.add("graphs_captured", of_compiler["stats"]["unique_graphs"])
-    counters.add("graph_breaks", sum(of_compiler["graph_break"].values()))
-    again = [m for m in get_compilation_metrics() if m.is_forward and _recompiled(m.compile_id)]
-    counters.add("recompiles", len(again))
-    of_compiler.clear()
-    clear_compilation_metrics()
+    counters.add("graphs_captured", utils.counters["stats"]["unique_graphs"])
+    counters.add("graph_breaks", sum(utils.counters["graph_break"].values()))
+    compiled_now = [m for m in utils.get_compilation_metrics() if m.is_forward]
+    counters.add("recompiles", sum(_recompiled(m.compile_id) for m in compiled_now))
+    utils.counters.clear()
+    utils.clear_compilation_metrics()
 
 
 def _recompiled(compile_id: str | None) -> bool:

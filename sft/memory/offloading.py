@@ -62,10 +62,10 @@ def keep_on_cpu(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     On the CPU they are copied as well, so that the path is run.
     """
 
-    def fetch(*unused: Any) -> None:
+    def fetch(*_: Any) -> None:
         move_states(optimizer, device)
 
-    def put_back(*unused: Any) -> None:
+    def put_back(*_: Any) -> None:
         counters.add("optim_offload_bytes", move_states(optimizer, CPU))
 
     optimizer.register_step_pre_hook(fetch)
