@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
-from sft import experts
+from sft import experts, tables
 from sft.config import Config, LayoutConfig
 from sft.context import attention
 from sft.context.install import install
@@ -32,6 +32,7 @@ def load(config: Config) -> PreTrainedModel:
         distributed_config=distributed_config(config),
         local_files_only=True,
     )
+    tables.reload(model, path)
     install(model)
     share_buffers(model)
     return model.train()
