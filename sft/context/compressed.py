@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sft.context import windows
 from sft.context.exchange import gather
-from sft.context.indexer import count_picks
+from sft.context.indexer import counted
 from sft.context.replace import replace
 from sft.context.sequence import Sequence
 from sft.context.windows import Windows
@@ -103,8 +103,7 @@ def picks(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = cut.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.index_topk)
-    count_picks(visible, picked)
-    return gather(picked, sequence)
+    return gather(counted(picked, visible, picked), sequence)
 
 
 def pool(sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, cut: Windows) -> Tensor:

@@ -33,11 +33,10 @@ def install(modeling: ModuleType) -> list[str]:
     return present
 
 
-def count_picks(visible: Tensor, picked: Tensor) -> None:
-    """Count what the queries could see, and what an indexer dropped of it."""
-    if not torch.compiler.is_compiling():  # reading the numbers back would break the graph
-        counters.add("indexer_keys_seen", visible.sum().item())
-        counters.add("indexer_keys_dropped", (visible & ~picked).sum().item())
+def counted(picks: Tensor, visible: Tensor, picked: Tensor) -> Tensor:
+    """`picks`, with what the queries could see counted, and what an indexer dropped of it."""
+    picks = counters.counted_marks(picks, "indexer_keys_seen", visible)
+    return counters.counted_marks(picks, "indexer_keys_dropped", visible & ~picked)
 
 
 class KeysOfAllRanks:
@@ -74,8 +73,8 @@ def token_picks(
         position_ids,
         cache=KeysOfAllRanks(sequence),
     )
-    count_picks(mask, torch.zeros_like(mask).scatter(-1, picks.long(), True))
-    return gather(picks, sequence)
+    picked = torch.zeros_like(mask).scatter(-1, picks.long(), True)
+    return gather(counted(picks, mask, picked), sequence)
 
 
 def first_of_equals(mask: Tensor) -> Tensor:
@@ -107,8 +106,8 @@ def block_mask(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = blocks.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.block_topk)
-    count_picks(visible, picked)
-    return tokens_of(gather(picked, sequence), blocks, positions).unsqueeze(1)
+    picked = gather(counted(picked, visible, picked), sequence)
+    return tokens_of(picked, blocks, positions).unsqueeze(1)
 
 
 def block_scores(
