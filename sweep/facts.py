@@ -32,6 +32,9 @@ class Step(BaseModel):
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
+    global_batch_digest: str | None = None  # the same in every layout
+    rng_digests: list[str] = Field(default_factory=list)  # one a rank
+    buffers_digest: str | None = None  # of what is saved but not trained
     counters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -74,6 +77,8 @@ class Facts(BaseModel):
     seconds: float
     environment: dict[str, str]
     vocab_size: int | None = None
+    # what the trainer was asked for: degrees, and the feature's settings
+    asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
     launches: list[LaunchFacts] = Field(default_factory=list)
     error: str | None = None  # what kept the harness from launching, or the job from ending
     interrupted: bool = False

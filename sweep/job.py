@@ -47,6 +47,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         started=time.time(),
         seconds=0.0,
         environment=environment(case.device),
+        asked=asked_of(settings),
     )
     try:
         _run_launches(facts, settings, case_dir, stream)
@@ -61,6 +62,13 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         facts.seconds = time.time() - facts.started
         facts_file.save(facts, case_dir)
     return facts
+
+
+def asked_of(settings: Settings) -> dict[str, Any]:
+    """What the trainer must show that it did: degrees, and the feature's settings."""
+    layout, values = settings.layout, plain(settings)
+    degrees = {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep}
+    return {**values["feature"], **degrees, "indexer": settings.arch.indexer}
 
 
 def write_case(case: Case, settings: Settings, case_dir: Path, **more: Any) -> None:

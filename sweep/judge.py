@@ -50,7 +50,8 @@ class Judgement(BaseModel):
 
 def judge(facts: Facts, context: Context) -> Judgement:
     """Run every check over the facts of a case."""
-    findings = [check(facts, context) for check in CHECKS.values()]
+    found = (check(facts, context) for check in CHECKS.values())
+    findings = [finding for finding in found if finding is not None]
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
 
 

@@ -49,6 +49,7 @@ class ArchConf:
 
     name: str = MISSING
     moe: bool = MISSING  # a dense architecture runs every layout with ep=1
+    indexer: bool = False  # some layers attend to the keys that an indexer picks
 
 
 @dataclass
@@ -169,6 +170,10 @@ class Settings:
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
     suite: SuiteConf | None = None
     shard: str | None = None  # I/N: the I-th of N parts
+    resume_sweep: str | None = (
+        None  # an earlier sweep's id, or latest: run what it has no result for
+    )
+    rerun: str | None = None  # failed: run what failed in that sweep instead
     plan: bool = False  # list what would run, and run nothing
     sweep_id: str | None = None  # set by the sweep for its jobs
     case_id: str | None = None  # likewise

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweep.checks import alive, finite
+from sweep.checks import alive, exercised, finite, resume
 from sweep.checks import exit as exit_check
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.facts import Facts
 
-Check = Callable[[Facts, Context], Finding]
+Check = Callable[[Facts, Context], Finding | None]
+"""None: the check does not apply to the case."""
 
 CHECKS: dict[str, Check] = {
     "exit": exit_check.check,
     "finite": finite.check,
     "alive": alive.check,
+    "exercised": exercised.check,
+    "resume": resume.check,
 }
 
 __all__ = ["CHECKS", "Check", "Context", "Finding", "Outcome"]

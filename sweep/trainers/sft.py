@@ -59,7 +59,6 @@ def _asked(feature: FeatureConf) -> dict[str, bool]:
         "compile": feature.compile or feature.fullgraph,
         "selective activation checkpointing": feature.ac is ActivationCheckpointing.selective,
         "offloading": feature.act_offload or feature.optim_offload or feature.full_offload,
-        "resuming": feature.resume_at is not None,
         f"{feature.ep_backend.value} dispatch": feature.ep_backend.value != "all_to_all",
     }
 

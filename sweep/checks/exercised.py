@@ -1,0 +1,104 @@
+"""The layout and the feature were really on, by the counters that the trainer reports.
+
+A trainer that reports none is shown as inconclusive, which does not fail the case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.checks.base import Context, Finding, Outcome
+from sweep.facts import Facts, LaunchFacts
+
+Ranks = list[float]
+Asked = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A counter, when it must show something, and what it says where it does not."""
+
+    counter: str
+    expected: Callable[[Asked], bool]
+    holds: Callable[[Ranks, Asked], bool]
+    otherwise: str
+    every_step: bool = True  # else once in the launch is enough
+
+
+def _all_positive(ranks: Ranks, _asked: Asked) -> bool:
+    return all(count > 0 for count in ranks)
+
+
+def _any_positive(ranks: Ranks, _asked: Asked) -> bool:
+    return any(count > 0 for count in ranks)
+
+
+def _is_on(name: str) -> Callable[[Asked], bool]:
+    return lambda asked: bool(asked.get(name))
+
+
+EVIDENCE = (
+    Evidence("cp_bytes_exchanged", lambda asked: asked["cp"] > 1, _all_positive,
+             "a rank exchanged nothing: context parallelism was off"),
+    Evidence("cp_sequence_share", lambda asked: asked["cp"] > 1,
+             lambda ranks, asked: all(math.isclose(share, 1 / asked["cp"]) for share in ranks),
+             "a rank saw another share of the sequence than 1/cp"),
+    Evidence("ep_tokens_received", lambda asked: asked["ep"] > 1, _any_positive,
+             "no expert received a token from another rank: expert parallelism was off"),
+    Evidence("indexer_keys_dropped", _is_on("indexer"), _any_positive,
+             "the indexer kept every key"),
+    Evidence("recomputed_layers", lambda asked: asked.get("ac", "none") != "none", _all_positive,
+             "no layer was recomputed: activation checkpointing was off"),
+    Evidence("act_offload_bytes", _is_on("act_offload"), _all_positive,
+             "no activation was offloaded"),
+    Evidence("optim_offload_bytes", _is_on("optim_offload"), _all_positive,
+             "no optimizer state was offloaded"),
+    Evidence("params_on_cpu", _is_on("full_offload"), _all_positive,
+             "no parameter lives on the CPU"),
+    Evidence("graphs_captured", _is_on("compile"), _all_positive,
+             "the compiler captured no graph", every_step=False),
+)  # fmt: skip
+
+
+def check(facts: Facts, _context: Context) -> Finding:
+    """Fail on the first counter that shows a layout or a feature off; inconclusive without it."""
+    unseen: list[str] = []
+    for launch in facts.launches:
+        for evidence in EVIDENCE:
+            if not evidence.expected(facts.asked):
+                continue
+            problem = _problem(evidence, launch, facts.asked)
+            if problem is None:
+                unseen.append(evidence.counter)
+            elif problem:
+                return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
+    if not facts.launches:
+        return _finding(Outcome.INCONCLUSIVE, "nothing ran")
+    if unseen:
+        names = ", ".join(dict.fromkeys(unseen))
+        message = f"the trainer does not report {names}"
+        return _finding(Outcome.INCONCLUSIVE, message).model_copy(update={"advisory": True})
+    return _finding(Outcome.PASS)
+
+
+def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | None:
+    """What is wrong, empty if nothing is; None where the counter is nowhere reported."""
+    steps = [(s.step, s.counters[evidence.counter])
+             for s in launch.metrics.steps if evidence.counter in s.counters]  # fmt: skip
+    if not steps:
+        return None
+    failed = [step for step, ranks in steps if not evidence.holds(_figures(ranks), asked)]
+    if not failed or (len(failed) < len(steps) and not evidence.every_step):
+        return ""
+    return f"{evidence.otherwise} ({evidence.counter} at step {failed[0]})"
+
+
+def _figures(ranks: float | Iterable[float]) -> Ranks:
+    return [float(count) for count in ranks] if isinstance(ranks, Iterable) else [float(ranks)]
+
+
+def _finding(outcome: Outcome, message: str = "", folder: str = "") -> Finding:
+    return Finding(check="exercised", outcome=outcome, message=message, folder=folder)

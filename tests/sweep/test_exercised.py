@@ -1,0 +1,74 @@
+"""A layout or feature that was silently off fails, by the counter that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sweep.checks import Outcome, exercised
+from sweep.checks.base import Context
+from sweep.facts import Facts, Step
+
+Make = Callable[..., Facts]
+ON = {
+    "cp": 4, "ep": 4, "indexer": True, "ac": "full", "act_offload": True, "optim_offload": True,
+    "full_offload": True, "compile": True,
+}  # fmt: skip
+GOOD = {
+    "cp_bytes_exchanged": [9.0] * 4,
+    "cp_sequence_share": [0.25] * 4,
+    "ep_tokens_received": [0, 3, 1, 2],
+    "indexer_keys_dropped": [5] * 4,
+    "recomputed_layers": [2] * 4,
+    "act_offload_bytes": [8] * 4,
+    "optim_offload_bytes": [8] * 4,
+    "params_on_cpu": [8] * 4,
+    "graphs_captured": [3] * 4,
+}
+
+
+def facts_with(make_facts: Make, asked: dict[str, Any], *counters: dict[str, Any]) -> Facts:
+    steps = [
+        Step.model_validate({"step": n, "loss": 2.0, "grad_norm": 1.0, "counters": counts})
+        for n, counts in enumerate(counters, start=1)
+    ]
+    return make_facts(steps).model_copy(update={"asked": {"cp": 1, "ep": 1} | asked})
+
+
+def test_all_that_was_asked_for_and_shown_passes(make_facts: Make) -> None:
+    later = GOOD | {"graphs_captured": [0] * 4}  # compiled at the first step alone
+    assert exercised.check(facts_with(make_facts, ON, GOOD, later), Context()).outcome == "pass"
+
+
+def test_nothing_is_expected_of_one_process_without_features(make_facts: Make) -> None:
+    assert exercised.check(facts_with(make_facts, {}, {}, {}), Context()).outcome == "pass"
+
+
+@pytest.mark.parametrize("counter", GOOD)
+def test_a_counter_of_zero_fails_and_is_named(make_facts: Make, counter: str) -> None:
+    off = GOOD | {counter: [0] * 4}
+    finding = exercised.check(facts_with(make_facts, ON, off, off), Context())
+    assert finding.outcome is Outcome.FAIL
+    assert f"({counter} at step 1)" in finding.message
+    assert finding.folder == "launches/1_train"
+
+
+def test_one_rank_that_exchanged_nothing_at_one_step_fails(make_facts: Make) -> None:
+    off = GOOD | {"cp_bytes_exchanged": [9, 9, 0, 9]}
+    finding = exercised.check(facts_with(make_facts, ON, GOOD, off), Context())
+    assert "context parallelism was off (cp_bytes_exchanged at step 2)" in finding.message
+
+
+def test_ranks_that_each_see_the_whole_sequence_fail(make_facts: Make) -> None:
+    off = GOOD | {"cp_sequence_share": [1.0] * 4}
+    finding = exercised.check(facts_with(make_facts, ON, off), Context())
+    assert "another share of the sequence than 1/cp" in finding.message
+
+
+def test_a_trainer_without_counters_is_shown_and_not_failed(make_facts: Make) -> None:
+    finding = exercised.check(facts_with(make_facts, {"cp": 4}, {}), Context())
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.advisory
+    assert "cp_bytes_exchanged, cp_sequence_share" in finding.message
