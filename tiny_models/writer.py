@@ -53,6 +53,8 @@ def check_seed(seed: object) -> None:
 
 
 def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokenizer: bool) -> None:
+    from transformers import AutoTokenizer
+
     from . import tokenizer, weights
 
     config = model.config(scale)
@@ -67,6 +69,9 @@ def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokeni
     with _quiet():
         built.save_pretrained(stage, max_shard_size=SHARD)
         words.save_pretrained(stage)
+        # For some types AutoTokenizer takes a class of its own choice, with its own way to split
+        # text, whatever the file names: store what it makes of the file, so that both agree.
+        AutoTokenizer.from_pretrained(stage).save_pretrained(stage)
     about: dict[str, Any] = {
         "arch": model.name,
         "scale": scale,
