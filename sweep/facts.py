@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweep.case import Case
 from sweep.files import write_text
+from sweep.graph_breaks import CompilerFacts
 
 SCHEMA = 1
 
@@ -65,6 +66,7 @@ class LaunchFacts(BaseModel):
     log_tail: str = ""  # the end of the launcher's log, kept where it failed
     stopped: int = 0  # processes that were still there at the end, and were killed
     metrics: Metrics = Field(default_factory=Metrics)
+    compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
 
 
 class Facts(BaseModel):

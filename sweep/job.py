@@ -17,8 +17,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from sweep import compiler_log, graph_breaks, launch, processes, trainers
 from sweep import facts as facts_file
-from sweep import launch, processes, trainers
 from sweep.case import Case, plain, settings_of
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
@@ -26,7 +26,7 @@ from sweep.files import write_json
 from sweep.machine import this_machine
 from sweep.provenance import environment
 from sweep.schema import Settings
-from sweep.trainers.base import Launch, Trainer
+from sweep.trainers.base import Command, Launch, Trainer
 
 DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
 
@@ -115,8 +115,13 @@ def _launch(
         stream=stream,
         orphaned=_orphaned,
     )
-    env = launch.environment(settings.device.value, settings.gpus)
-    return launch.run(one, command, directory, env, watch)
+    env = launch.environment(settings.device.value, settings.gpus) | command.env
+    if not settings.feature.compile:
+        return launch.run(one, Command(command.argv), directory, env, watch)
+    env = compiler_log.environment(env)
+    done = launch.run(one, Command(command.argv), directory, env, watch)
+    done.compiler = graph_breaks.read(directory)
+    return done
 
 
 def _checkpoint(settings: Settings) -> Path:

@@ -1,0 +1,70 @@
+"""The graph breaks that are known, from `conf/known_graph_breaks.yaml`."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from sweep.errors import RequestError
+from sweep.files import conf_dir
+from sweep.graph_breaks import Happening
+
+FILE = "known_graph_breaks.yaml"
+
+
+class KnownBreak(BaseModel):
+    """Where a break is expected, and why nobody mends it today."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    case: str = Field(min_length=1)  # glob on the case's id
+    frame: str = Field(min_length=1)  # glob on file:line
+    reason: str = Field(min_length=1)  # regular expression, found anywhere
+    why: str = Field(min_length=1)
+    issue: str | None = None
+
+    @field_validator("reason")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    def concerns(self, case_id: str) -> bool:
+        """Whether the break is expected in that case."""
+        return fnmatchcase(case_id, self.case)
+
+    def covers(self, found: Happening) -> bool:
+        """Whether it is this break."""
+        in_frame = fnmatchcase(found.frame, self.frame)
+        return in_frame and re.search(self.reason, found.reason) is not None
+
+    def __str__(self) -> str:
+        return f"{self.frame}: {self.reason} ({self.issue or self.why})"
+
+
+def of_case(case_id: str, path: Path | None = None) -> list[KnownBreak]:
+    """The entries that name the case; raises RequestError if the file cannot be read."""
+    return [one for one in _entries(path or conf_dir() / FILE) if one.concerns(case_id)]
+
+
+@cache
+def _entries(path: Path) -> list[KnownBreak]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(list[KnownBreak]).validate_python(found)
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " ".join(str(part) for part in ("entry", *first["loc"]))
+        raise RequestError(f"{path}: {where}: {first['msg']}") from None
