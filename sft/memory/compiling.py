@@ -35,6 +35,8 @@ def compiled(
     """
     import torch._dynamo
 
+    # transformers swaps the experts' sharded weights for local ones, and back
+    torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
     torch._dynamo.config.capture_dynamic_output_shape_ops = True
     torch._dynamo.config.recompile_limit = KINDS_OF_LAYER
     torch._dynamo.config.fail_on_recompile_limit_hit = True
