@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from functools import cache as remember
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -91,9 +92,6 @@ def _files(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
 def _checked(folder: Path, arch: str, scale: str, seed: int) -> Path:
     if folder.exists() and manifest.problem(folder) is None:
         return folder
-    # A damaged folder may have lost its manifest, which `write` would refuse to replace.
-    if folder.exists():
-        import shutil
-
+    if folder.exists():  # it may have lost its manifest, and `write` would refuse to replace it
         shutil.rmtree(folder)
     return write(arch, scale, seed, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from .errors import TinyModelError
@@ -16,6 +17,7 @@ def main(argv: list[str]) -> int:
     """Run one command; 0 done, 1 a published value differs, 2 bad request, 3 hub out of reach."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     args = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and clean up
     try:
         if args.what == "list":
             return _list()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import manifest
+from . import manifest, weights
 from .errors import TinyModelError
 from .model import TinyModel, check_scale
 from .registry import get
@@ -55,7 +55,7 @@ def check_seed(seed: object) -> None:
 def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokenizer: bool) -> None:
     from transformers import AutoTokenizer
 
-    from . import tokenizer, weights
+    from . import tokenizer
 
     config = model.config(scale)
     if published_tokenizer:
@@ -80,14 +80,25 @@ def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokeni
         "tokenizer": model.source.readable if published_tokenizer else "built in",
     }
     manifest.write(stage, about)
+    _open_to_readers(stage)
+
+
+def _open_to_readers(stage: Path) -> None:
+    # safetensors and mkdtemp make files that only their owner reads; a cache may be shared.
+    mask = os.umask(0)
+    os.umask(mask)
+    stage.chmod(0o777 & ~mask)
+    for path in stage.iterdir():
+        path.chmod(0o666 & ~mask)
 
 
 def _usable(out: str | os.PathLike[str]) -> Path:
     if not os.fspath(out):
         raise TinyModelError("no folder to write to: name one with --out")
     folder = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow the link to replace
-    if folder.exists() and not folder.is_dir():
-        raise TinyModelError(f"{folder} is not a folder: name another with --out")
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir():
+        raise TinyModelError(f"{nearest} is not a folder: name another with --out")
     if folder.is_dir() and any(folder.iterdir()) and manifest.read(folder) is None:
         raise TinyModelError(
             f"{folder} holds something else than a tiny model: empty it or name another with --out"
@@ -96,7 +107,7 @@ def _usable(out: str | os.PathLike[str]) -> Path:
 
 
 def _check_space(stage: Path, built: PreTrainedModel) -> None:
-    needed = sum(t.numel() * t.element_size() for t in built.state_dict().values())
+    needed = sum(t.numel() * t.element_size() for _, t in weights.stored_tensors(built))
     free = shutil.disk_usage(stage).free
     if free < needed + SPARE_BYTES:
         raise TinyModelError(
@@ -117,7 +128,6 @@ def _staged(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        stage.chmod(0o755)
         yield stage
         _replace(stage, folder)
     except (OSError, SafetensorError) as error:
