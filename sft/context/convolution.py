@@ -52,10 +52,10 @@ def depthwise(x: Tensor, weight: Tensor, sequence: Sequence, dilation: int = 1) 
     reached = torch.cat([left_halo(x, reach, sequence, dim=2), x], dim=2)
     documents = F.pad(sequence.document_ids, (reach, 0), value=-1)
     documents = documents.narrow(1, sequence.rank * length, reach + length)
-    wide = torch.promote_types(weight.dtype, torch.float32)
-    out = torch.zeros_like(x, dtype=wide)
-    for tap in range(taps):
+    weight, dtype = weight.to(torch.promote_types(weight.dtype, torch.float32)), weight.dtype
+    out = x * weight[:, -1:]
+    for tap in range(taps - 1):
         at = slice(tap * dilation, tap * dilation + length)
-        same = documents[:, at] == documents[:, reach:]
-        out = out + reached[:, :, at] * same.unsqueeze(1) * weight[:, tap, None].to(wide)
-    return out.to(weight.dtype)
+        same = (documents[:, at] == documents[:, reach:]).unsqueeze(1)
+        out = out.addcmul(reached[:, :, at] * same, weight[:, tap, None])
+    return out.to(dtype)
