@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -12,6 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from sft.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16")
+CHECKPOINTING = ("none", "full", "selective")
+EP_BACKENDS = ("all_to_all", "deepep")
 
 
 @dataclass
@@ -96,9 +99,6 @@ class Config:
     output_dir: str = "output"
 
 
-MEMORY = vars(MemoryConfig())
-
-
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
     try:
@@ -131,10 +131,7 @@ def check(config: Config) -> None:
     ):
         if value < 1:
             raise ConfigError(f"{name}={value} must be 1 or more")
-    asked = [name for name, value in vars(config.memory).items() if value != MEMORY[name]]
-    asked = [name for name in asked if name in ("full_offload", "ep_backend")]
-    if asked:
-        raise ConfigError(f"{', '.join(asked)}: not implemented in this trainer yet")
+    check_memory(config.memory, layout)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -153,3 +150,32 @@ def check(config: Config) -> None:
             f"layout.ep={layout.ep} does not divide the world size {layout.world_size} "
             f"(layout.dp_shard x layout.cp)"
         )
+
+
+def check_memory(memory: MemoryConfig, layout: LayoutConfig) -> None:
+    """Reject memory features that would do nothing or could not run; raises `ConfigError`."""
+    if memory.ac not in CHECKPOINTING:
+        raise ConfigError(f"memory.ac={memory.ac} must be one of {', '.join(CHECKPOINTING)}")
+    if memory.ep_backend not in EP_BACKENDS:
+        raise ConfigError(
+            f"memory.ep_backend={memory.ep_backend} must be one of {', '.join(EP_BACKENDS)}"
+        )
+    if memory.fullgraph and not memory.compile:
+        raise ConfigError("memory.fullgraph is about compiled layers; set memory.compile as well")
+    if memory.full_offload and layout.world_size == 1:
+        raise ConfigError(
+            "memory.full_offload needs parameters sharded over ranks; use layout.dp_shard=2"
+        )
+    if memory.ep_backend == "deepep":
+        check_deepep(layout)
+
+
+def check_deepep(layout: LayoutConfig) -> None:
+    """Whether tokens could reach experts through DeepEP here; raises `ConfigError`."""
+    if find_spec("deep_ep") is None:
+        raise ConfigError(
+            "memory.ep_backend=deepep needs the deep_ep package (github.com/deepseek-ai/DeepEP); "
+            "install it or use all_to_all"
+        )
+    if layout.ep == 1:
+        raise ConfigError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")

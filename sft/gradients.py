@@ -45,8 +45,12 @@ def replicas(tensor: Tensor) -> int:
 
 
 @torch.no_grad()
-def norms(named: Iterable[tuple[str, nn.Parameter]]) -> tuple[float, dict[str, float]]:
+def norms(
+    named: Iterable[tuple[str, nn.Parameter]], device: torch.device
+) -> tuple[float, dict[str, float]]:
     """The gradient's 2-norm, in total and per group, over all ranks and meshes.
+
+    Gradients may wait on the CPU; `device` is what the ranks' process group works on.
 
     torch's own `clip_grad_norm_` refuses parameters of several meshes, so squares are summed here:
     each rank's share, over the world, with replicated values counted once.
@@ -58,7 +62,7 @@ def norms(named: Iterable[tuple[str, nn.Parameter]]) -> tuple[float, dict[str, f
         if parameter.grad is not None:
             share = local(parameter.grad).double().square().sum() / replicas(parameter.grad)
             squares[group] = squares[group] + share
-    stacked = torch.stack(list(squares.values()))
+    stacked = torch.stack(list(squares.values())).to(device)
     if dist.is_initialized():
         dist.all_reduce(stacked)
     groups = dict(zip(squares, stacked.sqrt().tolist(), strict=True))

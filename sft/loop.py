@@ -17,8 +17,8 @@ from sft import checkpoint, counters, data, gradients, model
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
-from sft.metrics import Movement, Record, peak_memory_gib, write
 from sft.memory import apply
+from sft.metrics import Movement, Record, peak_memory_gib, write
 from sft.ranks import Ranks
 
 
@@ -28,7 +28,8 @@ class Trainer:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
-        self.model = model.load(config).to(ranks.device)
+        self.model = model.load(config)
+        apply.place(self.model, config.memory, ranks.device)
         apply.to_model(self.model, config.memory, ranks.device)
         self.optimizer = make_optimizer(self.model, config)
         apply.to_optimizer(self.optimizer, config.memory, ranks.device)
@@ -59,7 +60,7 @@ class Trainer:
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
         loss = self.ranks.sum(self.accumulate(batch, tokens))
-        norm, groups = gradients.norms(self.model.named_parameters())
+        norm, groups = gradients.norms(self.model.named_parameters(), self.ranks.device)
         gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
         self.optimizer.step()
         self.scheduler.step()

@@ -58,11 +58,11 @@ class Movement:
         """The share of parameters with a gradient that changed on some rank since the last call."""
         after = self.fingerprints()
         trained = torch.tensor([p.grad is not None for p in self.parameters]).to(after.device)
-        moved = ((after != self.before) & trained).float()
+        moved = ((after != self.before) & trained).float().to(self.ranks.device)
         self.before = after
         if self.ranks.world_size > 1:
             dist.all_reduce(moved, op=dist.ReduceOp.MAX)
-        return (moved.sum() / trained.sum().clamp(min=1)).item()
+        return (moved.sum() / trained.sum().clamp(min=1).to(moved.device)).item()
 
 
 def fingerprint(values: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from sft.config import Config, LayoutConfig
 from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
+from sft.memory import offloading
 from sft.tied import share_buffers
 
 
@@ -23,15 +24,16 @@ def load(config: Config) -> PreTrainedModel:
     check_fits(published, config.layout)
     attention.register()
     experts.register()
-    model = AutoModelForCausalLM.from_pretrained(
-        path,
-        dtype=getattr(torch, config.model.dtype),
-        attn_implementation=attention.NAME,
-        # the plain loop over experts breaks the compiler's graph six times a layer
-        experts_implementation="grouped_mm" if expert_count(published) else None,
-        distributed_config=distributed_config(config),
-        local_files_only=True,
-    )
+    with offloading.pinned_where_possible():
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=attention.NAME,
+            # the plain loop over experts breaks the compiler's graph six times a layer
+            experts_implementation="grouped_mm" if expert_count(published) else None,
+            distributed_config=distributed_config(config),
+            local_files_only=True,
+        )
     tables.reload(model, path)
     install(model)
     share_buffers(model)
@@ -51,6 +53,7 @@ def distributed_config(config: Config) -> DistributedConfig | None:
         ep_size=layout.ep,
         ep_implementation=experts.NAME,
         fsdp_mixed_precision=config.model.dtype == "bfloat16",
+        fsdp_cpu_offload=config.memory.full_offload,
     )
 
 

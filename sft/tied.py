@@ -22,7 +22,7 @@ def share_buffers(model: nn.Module) -> int:
     no public way to say that two modules share a parameter across groups.
     """
     owners: defaultdict[int, list[Any]] = defaultdict(list)
-    for parameter in _fsdp_parameters(model):
+    for parameter in fsdp_parameters(model):
         parameter.reset_sharded_param()
         owners[id(parameter.sharded_param)].append(parameter)
     mended = 0
@@ -34,7 +34,8 @@ def share_buffers(model: nn.Module) -> int:
     return mended
 
 
-def _fsdp_parameters(model: nn.Module) -> Iterator[Any]:
+def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
+    """What FSDP2 keeps about each parameter that it shards (private to torch)."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()

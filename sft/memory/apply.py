@@ -11,6 +11,15 @@ from sft.config import MemoryConfig
 from sft.memory import checkpointing, compiling, offloading
 
 
+def place(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
+    """Move a model to its device, or only its buffers where FSDP fetches the parameters."""
+    if not memory.full_offload:
+        model.to(device)
+        return
+    for buffer in model.buffers():
+        buffer.data = buffer.data.to(device)
+
+
 def to_model(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
     """Replace the forward of each decoder layer; FSDP's hooks stay outside of it."""
     for layer in decoder_layers(model):
@@ -23,7 +32,9 @@ def to_optimizer(
     optimizer: torch.optim.Optimizer, memory: MemoryConfig, device: torch.device
 ) -> None:
     """Let its states wait on the CPU, where that is asked for."""
-    if memory.optim_offload:
+    if memory.full_offload:  # then it steps there: nothing has to move
+        optimizer.register_step_post_hook(offloading.count_states)
+    elif memory.optim_offload:
         offloading.keep_on_cpu(optimizer, device)
 
 
@@ -31,6 +42,8 @@ def measure(model: nn.Module, memory: MemoryConfig) -> None:
     """Count what is not counted as it happens; once a step."""
     if memory.compile:
         compiling.count_graphs()
+    if memory.full_offload:
+        offloading.count_parameters(model)
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:

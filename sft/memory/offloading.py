@@ -1,16 +1,23 @@
-"""What waits on the CPU: activations for backward, optimizer states for the next step."""
+"""What waits on the CPU: activations for backward, optimizer states for the next step.
+
+Parameters and gradients as well, with FSDP2's own offloading (`full_offload`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
+from torch.distributed.fsdp import CPUOffloadPolicy
+from transformers.distributed import fsdp
 
 from sft import counters
 from sft.gradients import local
+from sft.tied import fsdp_parameters
 
 CPU = torch.device("cpu")
 
@@ -66,18 +73,43 @@ def keep_on_cpu(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         move_states(optimizer, device)
 
     def put_back(*_: Any) -> None:
-        counters.add("optim_offload_bytes", move_states(optimizer, CPU))
+        move_states(optimizer, CPU)
+        count_states(optimizer)
 
     optimizer.register_step_pre_hook(fetch)
     optimizer.register_step_post_hook(put_back)
 
 
-def move_states(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Copy every state tensor but step counts to a device; returns this rank's bytes there."""
-    moved = 0
+def move_states(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Copy every state tensor but step counts, which AdamW keeps on the CPU anyway."""
     for state in optimizer.state.values():
         for name, value in state.items():
-            if name != "step":  # AdamW keeps those on the CPU anyway
+            if name != "step":
                 state[name] = value.to(device, copy=True)
-                moved += local(state[name]).nbytes * (local(state[name]).device == device)
-    return moved
+
+
+def count_states(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count the bytes of this rank's optimizer states that are on the CPU."""
+    held = (local(value) for state in optimizer.state.values() for value in state.values())
+    counters.add("optim_offload_bytes", sum(x.nbytes for x in held if x.device == CPU))
+
+
+def count_parameters(model: nn.Module) -> None:
+    """Count the bytes of this rank's parameters that FSDP keeps on the CPU."""
+    offloaded = {p.sharded_param for p in fsdp_parameters(model) if p.offload_to_cpu}
+    shards = (local(parameter) for parameter in offloaded)  # a tied weight once
+    counters.add("params_on_cpu", sum(x.nbytes for x in shards if x.device == CPU))
+
+
+@contextmanager
+def pinned_where_possible() -> Iterator[None]:
+    """Let transformers ask FSDP for pinned memory only where there is an accelerator to pin for."""
+    if torch.accelerator.is_available():
+        yield
+        return
+    original = fsdp.CPUOffloadPolicy
+    fsdp.CPUOffloadPolicy = lambda: CPUOffloadPolicy(pin_memory=False)
+    try:
+        yield
+    finally:
+        fsdp.CPUOffloadPolicy = original
