@@ -58,7 +58,7 @@ def differences(model: TinyModel, theirs: dict[str, Any]) -> list[str]:
     """One line for each value in which the hub's `config.json`, read as `theirs`, is not ours.
 
     Both are read by transformers' class first, so that an older spelling of a value is no
-    difference. Raises ValueError or TypeError if the class does not take `theirs`.
+    difference. Raises ValueError if the class does not take `theirs`.
     """
     ours_values = _comparable(model.published_config())
     theirs_values = _comparable(_as_config(model, theirs))
@@ -139,7 +139,10 @@ def _as_config(model: TinyModel, theirs: dict[str, Any]) -> PreTrainedConfig:
     # What a class would name differently by itself must not hide a difference in kind.
     if text.get("model_type") != model.model_type:
         raise ValueError(f"model_type is {text.get('model_type')!r}, not {model.model_type!r}")
-    return AutoConfig.for_model(model.model_type, **values)
+    try:
+        return AutoConfig.for_model(model.model_type, **values)
+    except Exception as error:  # validation has errors of its own
+        raise ValueError(_reason(error)) from error
 
 
 def _comparable(config: PreTrainedConfig) -> dict[str, Any]:
