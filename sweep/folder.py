@@ -1,9 +1,23 @@
-"""The folder of a sweep, and with it the sweep's id."""
+"""The folder of a sweep, and with it the sweep's id: outputs/<sweep id>."""
 
 from __future__ import annotations
 
+import json
+import socket
+import sys
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from sweep import job, processes
+from sweep.errors import RequestError
+from sweep.files import write_json
+from sweep.plan import Planned
+from sweep.provenance import commit, environment
+
+PLAN = "sweep.json"
 
 
 def claim(outputs: Path) -> Path:
@@ -17,3 +31,70 @@ def claim(outputs: Path) -> Path:
             continue
         return folder
     raise FileExistsError(f"{outputs}/{stamp}: a thousand sweeps in one second")
+
+
+def find(outputs: Path, sweep_id: str) -> Path:
+    """The folder of an earlier sweep, by its id or as `latest`; raises RequestError."""
+    known = sorted((path.parent for path in outputs.glob(f"*/{PLAN}")), key=_age)
+    if sweep_id == "latest" and known:
+        return known[-1]
+    for folder in known:
+        if folder.name == sweep_id:
+            return folder
+    choices = ", ".join(folder.name for folder in known[-5:]) or "there is none yet"
+    raise RequestError(f"no sweep {sweep_id} in {outputs}; the last ones: {choices}")
+
+
+def read_plan(folder: Path) -> dict[str, Any]:
+    """sweep.json."""
+    plan: dict[str, Any] = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    return plan
+
+
+def write_plan(
+    folder: Path, planned: Sequence[Planned], experiment: str, device: str
+) -> dict[str, str]:
+    """Write sweep.json, and case.json of each case; returns versions, host and commit.
+
+    A sweep that goes on keeps its start and its cases, and the files of those that have a result.
+    """
+    before = read_plan(folder) if (folder / PLAN).is_file() else {}
+    for one in planned:
+        if (folder / one.case.id / "case.json").is_file():
+            continue
+        job.write_case(
+            one.case, one.settings, folder / one.case.id,
+            overrides=list(one.overrides), unavailable=one.unavailable,
+        )  # fmt: skip
+    about = {**environment(device), **commit(Path.cwd())}
+    write_json(folder / PLAN, {
+        "sweep_id": folder.name,
+        "experiment": experiment,
+        "argv": sys.argv[1:],
+        "started": before.get("started", time.time()),
+        "driver": this_driver(),
+        "environment": about,
+        "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
+    })  # fmt: skip
+    return about
+
+
+def this_driver() -> str:
+    """The driving process, told apart from any other: host, process number, start time."""
+    return f"{socket.gethostname()}:{job.this_process()}"
+
+
+def is_dead(driver: str) -> bool:
+    """Whether that driving process is known to be gone; of another host nobody knows."""
+    try:
+        host, pid, created = driver.rsplit(":", 2)
+        return host == socket.gethostname() and not processes.is_alive(int(pid), float(created))
+    except ValueError:
+        return False
+
+
+def _age(folder: Path) -> tuple[float, str]:
+    try:
+        return float(read_plan(folder)["started"]), folder.name
+    except (ValueError, KeyError):
+        return 0.0, folder.name

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep import processes, root_cause
+from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, Metrics
 from sweep.files import tail, write_json
 from sweep.trainers.base import Command, Launch
@@ -110,7 +111,7 @@ def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: 
                 processes.dump_stacks(marker, process.pid)
                 break
             if watch.orphaned():
-                break
+                raise Interrupted("the sweep is gone")
             time.sleep(POLL_SECONDS)
     finally:
         if process.poll() is None:

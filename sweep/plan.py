@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig
@@ -31,7 +31,7 @@ def plan(
     combinations: Sequence[Sequence[str]],
     compose: Compose,
     machine: Machine,
-    varying: Sequence[str] = (),
+    varying: Collection[str] = (),
 ) -> list[Planned]:
     """Compose and resolve every combination; two that come to the same case are one.
 
@@ -58,14 +58,14 @@ def plan_one(
     return Planned(case, settings, tuple(overrides), unavailable)
 
 
-def varying_keys(combinations: Sequence[Sequence[str]]) -> list[str]:
+def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     """The keys with more than one value, or said in some combinations only, that no id has yet."""
     said = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = dict.fromkeys(key for one in said for key in one if key not in NAMED)
-    return [key for key in keys if len({one.get(key) for one in said}) > 1]
+    keys = {key for one in said for key in one if key not in NAMED}
+    return {key for key in keys if len({one.get(key) for one in said}) > 1}
 
 
-def _suffix(overrides: Sequence[str], varying: Sequence[str]) -> str:
+def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 

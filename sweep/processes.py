@@ -72,9 +72,10 @@ def ask_to_stop(marker: str) -> None:
 
 
 def is_alive(pid: int, created: float) -> bool:
-    """Whether that process, and not a later one with its number, is there."""
+    """Whether that process, and not a later one with its number, is there and no zombie."""
     try:
-        return abs(psutil.Process(pid).create_time() - created) < 1.0
+        process = psutil.Process(pid)
+        return _runs(process) and abs(process.create_time() - created) < 1.0
     except psutil.Error:
         return False
 

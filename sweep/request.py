@@ -11,6 +11,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from sweep import estimates, history, listing, shards, suite
+from sweep.earlier import Earlier
+from sweep.errors import RequestError
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, plan, varying_keys
 from sweep.slots import Pool
@@ -23,6 +25,7 @@ class Request:
     experiment: str
     rows: Sequence[Mapping[str, Any]]
     shard: tuple[int, int] | None
+    earlier: Earlier | None
     plan_only: bool
     outputs: Path
 
@@ -30,24 +33,41 @@ class Request:
     def of(cls, config: DictConfig) -> Request:
         """From the config that Hydra composed of what does not vary; raises RequestError."""
         chosen = config.suite
+        outputs = Path(config.outputs)
+        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
+        fallback = "adhoc" if earlier is None else earlier.experiment
         return cls(
-            experiment="adhoc" if chosen is None else chosen.name,
+            experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
             shard=None if config.shard is None else shards.parse(str(config.shard)),
+            earlier=earlier,
             plan_only=config.plan,
-            outputs=Path(config.outputs),
+            outputs=outputs,
         )
 
     def cases(
         self, overrides: Sequence[Override], compose: Compose, machine: Machine
     ) -> list[Planned]:
         """The cases of this request, or of its shard."""
-        narrowed = suite.combinations(suite.choices(overrides), self.rows)
-        varying = varying_keys([*suite.combinations({}, self.rows), *narrowed])
-        planned = plan(narrowed, compose, machine, varying)
+        chosen = suite.choices(overrides)
+        if self.earlier is not None and not self.rows and "arch" not in chosen:
+            planned = self._of_earlier(self.earlier, chosen, compose, machine)
+        else:
+            narrowed = suite.combinations(chosen, self.rows)
+            # Of the whole suite too: narrowing it must not change its cases' ids.
+            varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
+            planned = plan(narrowed, compose, machine, varying)
         if self.shard is not None:
             planned = shards.select(planned, self.seconds(planned), self.shard)
         return planned
+
+    def _of_earlier(
+        self, earlier: Earlier, chosen: suite.Choices, compose: Compose, machine: Machine
+    ) -> list[Planned]:
+        more = suite.combinations(chosen, [])
+        if len(more) > 1:
+            raise RequestError("resume_sweep: its cases are what they were; give one value a key")
+        return earlier.planned(compose, machine, more[0])
 
     def seconds(self, planned: Sequence[Planned]) -> dict[str, float]:
         """Case id -> estimate."""
@@ -58,4 +78,6 @@ class Request:
     def show(self, planned: Sequence[Planned], machine: Machine) -> None:
         """Print the plan."""
         slots = Pool(machine, planned[0].settings.launch.slots).slots
+        if self.earlier is not None:
+            planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
         listing.show(planned, self.seconds(planned), slots)

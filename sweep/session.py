@@ -5,6 +5,7 @@ It is the only writer to MLflow; jobs leave files.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -16,15 +17,15 @@ from typing import Any
 from sweep import facts as facts_file
 from sweep import job, processes, report, salvage, trainers
 from sweep.checks import Context
+from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.files import write_json
-from sweep.folder import claim
+from sweep.folder import claim, write_plan
 from sweep.judge import judge, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned, quoted
 from sweep.progress import Progress
-from sweep.provenance import commit, environment
 from sweep.report import Result, rerun_command
 from sweep.store import Store
 
@@ -36,7 +37,12 @@ class Session:
     """One sweep, from its plan to its exit code."""
 
     def __init__(
-        self, planned: list[Planned], machine: Machine, experiment: str = "adhoc", live: bool = True
+        self,
+        planned: list[Planned],
+        machine: Machine,
+        experiment: str = "adhoc",
+        earlier: Earlier | None = None,
+        live: bool = True,
     ) -> None:
         settings = planned[0].settings
         outputs = Path(settings.outputs)
@@ -44,13 +50,18 @@ class Session:
         self.machine = machine
         self.slots = settings.launch.slots
         self.planned = planned
-        self.runnable = [one for one in planned if one.unavailable is None]
-        self.folder = claim(outputs)
+        todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
+        self.runnable = [one for one in todo if one.unavailable is None]
+        self.folder = claim(outputs) if earlier is None else earlier.folder
+        if earlier is not None:
+            for one in todo:
+                earlier.set_aside(one.case.id)
         self._results: dict[str, Result] = {}
         self._markers: dict[int, str] = {}  # of the jobs that were started and have not ended
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
-        self._store.begin(self.folder.name, self._write_plan(experiment))
+        about = write_plan(self.folder, planned, experiment, machine.device)
+        self._store.begin(self.folder.name, about)
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
@@ -58,6 +69,7 @@ class Session:
         with _stop_on_sigterm(), self._progress:
             try:
                 self._note_unavailable()
+                self._note_earlier()
                 if self.runnable:
                     run()
             except (KeyboardInterrupt, Interrupted):
@@ -117,6 +129,9 @@ class Session:
         return steps[-1].step if steps else 0
 
     def _conclude(self, one: Planned, facts: Facts) -> None:
+        if facts.interrupted:
+            self._progress.ended(one.case.id, "interrupted")
+            return
         result = Result(
             judgement=judge(facts, Context(self._all_facts())),
             folder=self.folder / one.case.id,
@@ -141,6 +156,14 @@ class Session:
                 folder, command = self.folder / one.case.id, rerun_command(one.overrides)
                 self._keep(Result(unavailable(one.case, one.unavailable), folder, command))
 
+    def _note_earlier(self) -> None:
+        """The results that a sweep which goes on has already."""
+        todo = {one.case.id for one in self.runnable}
+        for one in self.planned:
+            facts = facts_file.load(self.folder / one.case.id)
+            if facts is not None and not facts.interrupted and one.case.id not in todo:
+                self._conclude(one, facts)
+
     def _end_running(self) -> None:
         for marker in self._markers.values():
             processes.ask_to_stop(marker)
@@ -153,32 +176,18 @@ class Session:
     def _close(self, interrupted: bool) -> int:
         results = [self._results[one.case.id] for one in self.planned
                    if one.case.id in self._results]  # fmt: skip
+        outputs = shlex.quote(str(self.folder.parent))
         self._store.finish(results, interrupted)
         problem = self._problem or self._store.problem
         report.write(self.folder, results)
         report.show(self.folder, results, problem)
+        if len(results) < len(self.planned):
+            go_on = f"python -m sweep -m resume_sweep={self.folder.name} outputs={outputs}"
+            print(f"{len(self.planned) - len(results)} of {len(self.planned)} cases have no result;"
+                  f" to go on: {go_on}", file=sys.stderr)  # fmt: skip
         if interrupted:
-            print(f"interrupted: {len(results)} of {len(self.planned)} cases have a result",
-                  file=sys.stderr)  # fmt: skip
             return INTERRUPTED
         return report.exit_code(results, problem)
-
-    def _write_plan(self, experiment: str) -> dict[str, str]:
-        for one in self.planned:
-            job.write_case(
-                one.case, one.settings, self.folder / one.case.id,
-                overrides=list(one.overrides), unavailable=one.unavailable,
-            )  # fmt: skip
-        about = {**environment(self.machine.device), **commit(Path.cwd())}
-        write_json(self.folder / "sweep.json", {
-            "sweep_id": self.folder.name,
-            "experiment": experiment,
-            "argv": sys.argv[1:],
-            "started": time.time(),
-            "environment": about,
-            "cases": [one.case.id for one in self.planned],
-        })  # fmt: skip
-        return about
 
 
 def run_foreground(planned: Planned, machine: Machine) -> int:

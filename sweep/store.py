@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from sweep.errors import RequestError
-from sweep.files import write_text
+from sweep.files import write_json, write_text
+from sweep.folder import is_dead, this_driver
 from sweep.judge import Verdict
 from sweep.report import Result, failure_note, summary
 
@@ -23,6 +24,7 @@ STEP_METRICS = ("loss", "grad_norm", "lr", "tokens", "step_seconds", "peak_memor
 LABELS = ("arch", "layout", "feature", "trainer", "scale", "device")
 TAG_LIMIT = 7900  # MLflow refuses 8000 characters
 METRIC_BATCH = 900
+RECORDED = "recorded.json"  # in the folder of a case that is in MLflow
 ARTIFACTS = ("case.json", "facts.json", "findings.json", "launches/*/config.json",
              "launches/*/metrics.jsonl", "launches/*/launcher.log")  # fmt: skip
 
@@ -73,7 +75,7 @@ class Store:
         self._sweep_id, self._about, self._started = sweep_id, about, int(time.time() * 1000)
 
     def record(self, result: Result) -> None:
-        """Write a case's run, in the state in which it ended, when its turn comes."""
+        """Write a case's run, in the state in which it ended, when its turn comes; once."""
         self._writer.submit(self._guarded, lambda: self._record(result))
 
     def finish(self, results: Sequence[Result], interrupted: bool) -> None:
@@ -108,14 +110,34 @@ class Store:
 
     @cached_property
     def _parent(self) -> str:
-        """The sweep's own run; made with the first result."""
+        """The sweep's own run; made with the first result, and taken up by a sweep that goes on."""
+        self._end_dead_runs()
+        query = f"tags.kind = 'sweep' and tags.sweep_id = '{self._sweep_id}'"
+        for known in self._client.search_runs([self._experiment], query, max_results=1):
+            self._client.update_run(known.info.run_id, status="RUNNING")
+            self._client.set_tag(known.info.run_id, "driver", this_driver())
+            return str(known.info.run_id)
         run = self._client.create_run(
             self._experiment,
             start_time=self._started,
             run_name=f"{self._night} {self._experiment_name}",
-            tags={"kind": "sweep", "sweep_id": self._sweep_id, **self._about},
+            tags={
+                **self._about,
+                "kind": "sweep",
+                "sweep_id": self._sweep_id,
+                "driver": this_driver(),
+            },
         )
         return str(run.info.run_id)
+
+    def _end_dead_runs(self) -> None:
+        """Runs that a killed sweep left RUNNING are KILLED; nobody else will say so."""
+        left = self._client.search_runs(
+            [self._experiment], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
+        )
+        for run in left:
+            if is_dead(run.data.tags["driver"]):
+                self._client.set_terminated(run.info.run_id, "KILLED")
 
     @property
     def _night(self) -> str:
@@ -124,6 +146,8 @@ class Store:
     def _record(self, result: Result) -> None:
         facts = result.facts
         assert facts is not None, "only a case that ran is recorded"
+        if (result.folder / RECORDED).is_file():
+            return
         _ = self._parent
         run_id = self._client.create_run(
             self._experiment,
@@ -136,6 +160,7 @@ class Store:
         finally:
             ended = int((facts.started + facts.seconds) * 1000)
             self._client.set_terminated(run_id, _status(result), ended)
+        write_json(result.folder / RECORDED, {"uri": self._uri, "run_id": run_id})
 
     def _log(self, run_id: str, result: Result) -> None:
         from mlflow.entities import Param
@@ -174,6 +199,7 @@ class Store:
             **(facts.environment if facts else {}),
             **{label: str(case[label]) for label in LABELS},
             "kind": "case",
+            "driver": this_driver(),
             "sweep_id": self._sweep_id,
             "case_id": result.case.id,
             "verdict": result.judgement.verdict.value,

@@ -27,7 +27,7 @@ class CaseSweeper(BasicSweeper):
         if request.plan_only:
             request.show(planned, machine)
             sys.exit(0)
-        session = Session(planned, machine, request.experiment)
+        session = Session(planned, machine, request.experiment, request.earlier)
         setattr(self.launcher, "observer", session)  # noqa: B010  # a launcher of ours has it
         launcher = self.launcher
         sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from sweep import launch, processes
+from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, read_metrics
 from sweep.trainers.base import Command, Launch
 
@@ -79,8 +80,8 @@ def test_what_a_good_trainer_leaves_running_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_launch_whose_sweep_is_gone_is_ended(tmp_path: Path) -> None:
-    facts = run(tmp_path, dummy("hang"), orphaned=lambda: True)
-    assert facts.exit_code == -signal.SIGKILL
+    with pytest.raises(Interrupted, match="the sweep is gone"):
+        run(tmp_path, dummy("hang"), orphaned=lambda: True)
     assert children_of_this_test() == []
 
 
@@ -111,6 +112,16 @@ def test_what_a_dead_supervisor_left_is_found_by_its_marker() -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_zombie_is_not_alive() -> None:
+    child = subprocess.Popen(["true"])
+    born = processes.created(child.pid)
+    deadline = time.monotonic() + 10
+    while processes.is_alive(child.pid, born) and time.monotonic() < deadline:
+        time.sleep(0.02)  # nobody waits for it, so it stays as a zombie
+    assert not processes.is_alive(child.pid, born)
+    assert child.wait() == 0
 
 
 def test_a_process_number_used_again_is_another_process() -> None:

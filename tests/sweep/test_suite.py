@@ -16,6 +16,7 @@ from sweep.errors import RequestError
 from sweep.files import conf_dir
 from sweep.machine import Machine
 from sweep.plan import Planned, plan, varying_keys
+from sweep.request import Request
 from sweep.store import Store
 from tests.sweep.test_plan import composed
 
@@ -84,8 +85,8 @@ def test_two_suites_at_once_are_an_error() -> None:
 
 
 def test_a_key_that_only_some_rows_have_tells_cases_apart() -> None:
-    assert varying_keys([["arch=a", "+x=1"], ["arch=b"], ["arch=b", "+x=1"]]) == ["x"]
-    assert varying_keys([["arch=a", "x=1"], ["arch=b", "x=1"]]) == []
+    assert varying_keys([["arch=a", "+x=1"], ["arch=b"], ["arch=b", "+x=1"]]) == {"x"}
+    assert varying_keys([["arch=a", "x=1"], ["arch=b", "x=1"]]) == set()
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "1", "a/b", "1/4/2", "-1/4"])
@@ -185,3 +186,20 @@ def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) ->
     text = capsys.readouterr().out
     assert "needs a GPU" in text
     assert "2 cases, 3 launches; 1 unavailable; about 0 min, 2 at a time" in text
+
+
+def asked(suite_name: str | None) -> Request:
+    return Request(
+        experiment="x", rows=rows(suite_name) if suite_name else [], shard=None, earlier=None,
+        plan_only=True, outputs=Path("none"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("suite_name", [None, "smoke"])
+def test_what_is_the_same_for_all_cases_is_in_no_id(suite_name: str | None) -> None:
+    overrides = ["arch=llama,qwen3_moe", "outputs=/tmp/x", "steps=3"]
+    if suite_name is None:
+        overrides += ["layout=single"]
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    cases = asked(suite_name).cases(parsed, composed, Machine())
+    assert {len(one.case.id.split("-")) for one in cases} == {3}

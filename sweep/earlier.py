@@ -1,0 +1,94 @@
+"""Going on with an earlier sweep: only what it has no result for, or only what failed in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sweep import facts as facts_file
+from sweep import folder as sweep_folder
+from sweep import launch
+from sweep.errors import RequestError
+from sweep.judge import Judgement
+from sweep.machine import Machine
+from sweep.plan import Compose, Planned, plan_one
+
+ASIDE = ".earlier"  # results that a rerun replaces are kept here, inside the sweep's folder
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A sweep that ended, however; `failed_only` runs its failures instead of what is missing."""
+
+    folder: Path
+    failed_only: bool = False
+
+    @classmethod
+    def asked_for(cls, outputs: Path, sweep_id: str | None, rerun: str | None) -> Earlier | None:
+        """From `resume_sweep=` and `rerun=`; None if neither is given; raises RequestError."""
+        if rerun not in (None, "failed"):
+            raise RequestError(f"rerun={rerun}: say rerun=failed")
+        if sweep_id is None and rerun is None:
+            return None
+        folder = sweep_folder.find(outputs, sweep_id or "latest")
+        driver = str(sweep_folder.read_plan(folder)["driver"])
+        if not sweep_folder.is_dead(driver) and not (folder / "summary.md").is_file():
+            raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
+        return cls(folder, rerun == "failed")
+
+    @property
+    def experiment(self) -> str:
+        """The suite that it ran."""
+        return str(sweep_folder.read_plan(self.folder)["experiment"])
+
+    def planned(
+        self, compose: Compose, machine: Machine, more: Sequence[str] = ()
+    ) -> list[Planned]:
+        """Its own cases under their own ids, with `more` said of each."""
+        return [
+            _renamed(plan_one([*case["overrides"], *more], compose([*case["overrides"], *more]),
+                              machine), case["case"]["id"])
+            for case in map(self._case, sweep_folder.read_plan(self.folder)["cases"])
+        ]  # fmt: skip
+
+    def is_to_run(self, case_id: str) -> bool:
+        """Whether the case belongs to what is asked for."""
+        facts = facts_file.load(self.folder / case_id)
+        has_result = facts is not None and not facts.interrupted
+        return has_result and self._failed(case_id) if self.failed_only else not has_result
+
+    def set_aside(self, case_id: str) -> None:
+        """Make room for another run of the case; nothing of the old one is lost or still runs."""
+        case_dir = self.folder / case_id
+        for directory in case_dir.glob("launches/*"):
+            launch.end_leftovers(directory)
+        if not list(case_dir.glob("launches/*")):  # it only waited
+            (case_dir / "case.json").unlink(missing_ok=True)
+        else:
+            old = self.folder / ASIDE / case_id
+            old.mkdir(parents=True, exist_ok=True)
+            case_dir.rename(old / str(len(list(old.iterdir())) + 1))
+
+    def _failed(self, case_id: str) -> bool:
+        path = self.folder / case_id / "findings.json"
+        if not path.is_file():
+            return True
+        return not Judgement.model_validate_json(path.read_text(encoding="utf-8")).verdict.good
+
+    def _case(self, case_id: str) -> dict[str, Any]:
+        path = self.folder / case_id / "case.json"
+        if not path.is_file():
+            raise RequestError(f"{path} is gone: name the cases (arch=... layout=... or suite=...)")
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+
+def _renamed(one: Planned, case_id: str) -> Planned:
+    return replace(
+        one,
+        case=one.case.model_copy(update={"id": case_id}),
+        settings=replace(one.settings, case_id=case_id),
+    )

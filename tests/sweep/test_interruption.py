@@ -1,0 +1,129 @@
+"""A sweep that is told to stop, or killed, at any moment; and going on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sweep.test_sweep import TRAINER, processes_of
+
+ARCHS = {"llama": "ok", "qwen3": "hang", "qwen3_moe": "exit_42"}
+
+
+def command(outputs: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "sweep", "-m", f"outputs={outputs}", *arguments]
+
+
+def cases() -> list[str]:
+    return [f"arch={','.join(ARCHS)}", "layout=cp4_ep4", "trainer=command",
+            TRAINER.replace("{behaviour}", "{arch}")]  # fmt: skip
+
+
+def environment(**changed: str) -> dict[str, str]:
+    behaviours = {**ARCHS, **changed}
+    return {**os.environ, "COLUMNS": "80", "BEHAVIOURS": json.dumps(behaviours)}
+
+
+def finished(folder: Path) -> dict[str, str]:
+    """Arch -> verdict of the cases with a result."""
+    return {path.parent.name.partition("-")[0]: json.loads(path.read_text())["verdict"]
+            for path in folder.glob("*/findings.json")}  # fmt: skip
+
+
+def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, str]:
+    sweep = subprocess.Popen(
+        command(outputs, *cases()), env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(outputs.glob("*/qwen3-*/launches/1_train/metrics.jsonl")):
+        assert time.monotonic() < deadline, "the second case never started"
+        time.sleep(0.1)
+    sweep.send_signal(stop)
+    said, _ = sweep.communicate(timeout=90)
+    return sweep.returncode, said
+
+
+def left_after(outputs: Path, seconds: float = 15) -> list[str]:
+    """What still runs when orphans have had time to notice."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(outputs)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def go_on(outputs: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(outputs, *arguments), env=environment(**changed), capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+
+
+def statuses(outputs: Path) -> list[tuple[str, str]]:
+    """Kind and status of every run in the store."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    return sorted((run.data.tags["kind"], run.info.status) for run in runs)
+
+
+@pytest.mark.slow
+def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs: Path) -> None:
+    code, said = stop_in_the_second_case(outputs, signal.SIGTERM)
+    assert code == 130
+    assert left_after(outputs, seconds=1) == []
+    (folder,) = [path.parent for path in outputs.glob("*/sweep.json")]
+    assert finished(folder) == {"llama": "passed"}
+    assert "2 of 3 cases have no result" in said
+    assert f"resume_sweep={folder.name}" in said
+    assert statuses(outputs) == [("case", "FINISHED"), ("sweep", "KILLED")]
+
+    facts_before = (next(folder.glob("llama-*")) / "facts.json").read_bytes()
+    done = go_on(outputs, "resume_sweep=latest", qwen3="ok")
+    assert done.returncode == 1, done.stderr
+    assert "llama-cp4_ep1-base running" not in done.stdout
+    assert finished(folder) == {"llama": "passed", "qwen3": "passed", "qwen3_moe": "crashed"}
+    assert (next(folder.glob("llama-*")) / "facts.json").read_bytes() == facts_before
+    assert "2 passed, 1 crashed" in (folder / "summary.md").read_text()
+    assert statuses(outputs) == [
+        ("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"), ("sweep", "FAILED"),
+    ]  # fmt: skip
+
+    done = go_on(outputs, "rerun=failed", qwen3_moe="ok")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("running\n") == 1
+    assert "3 passed" in (folder / "summary.md").read_text()
+    assert list(folder.glob(".earlier/qwen3_moe-*/1/facts.json"))  # the failure is kept
+    assert json.loads((folder / "sweep.json").read_text())["cases"] == [
+        "llama-cp4_ep1-base", "qwen3-cp4_ep1-base", "qwen3_moe-cp4_ep4-base",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_leaves_no_process_and_no_run_that_seems_to_go_on(outputs: Path) -> None:
+    code, _ = stop_in_the_second_case(outputs, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert left_after(outputs) == []
+    (folder,) = [path.parent for path in outputs.glob("*/sweep.json")]
+    assert finished(folder) == {"llama": "passed"}
+    done = go_on(outputs, "resume_sweep=latest", qwen3="ok", qwen3_moe="ok")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in (folder / "summary.md").read_text()
+    assert "RUNNING" not in {status for _, status in statuses(outputs)}
+    assert [kind for kind, _ in statuses(outputs)].count("case") == 3  # each recorded once
+
+
+def test_a_sweep_that_is_not_there_is_an_error_with_the_choices(outputs: Path) -> None:
+    done = go_on(outputs, "resume_sweep=20200101-000000")
+    assert done.returncode == 2
+    assert "no sweep 20200101-000000" in done.stderr
+    assert "there is none yet" in done.stderr
