@@ -6,8 +6,8 @@
 | `cp_sequence_share` | the share of each sequence that the rank computed |
 | `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
 | `ep_tokens_computed` | tokens that its experts computed |
-| `recurrent_positions_scanned` | positions that recurrent layers scanned |
 | `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |
+| `choices_fingerprint` | which experts and keys were chosen: see `sft/choices.py` |
 | `recomputed_layers` | decoder layers computed again by activation checkpointing |
 | `operators_kept` | results kept by selective checkpointing; compiled, counted in compiling |
 | `act_offload_bytes` | bytes of activations moved to the CPU |

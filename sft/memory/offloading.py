@@ -96,8 +96,8 @@ def count_states(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 def count_parameters(model: nn.Module) -> None:
     """Count the bytes of this rank's parameters that FSDP keeps on the CPU."""
-    offloaded = {p.sharded_param for p in fsdp_parameters(model) if p.offload_to_cpu}
-    shards = (local(parameter) for parameter in offloaded)  # a tied weight once
+    fetched = {p.sharded_param for p in fsdp_parameters(model) if p.offload_to_cpu}
+    shards = (local(parameter) for parameter in fetched)  # a tied weight once
     counters.add("params_on_cpu", sum(x.nbytes for x in shards if x.device == CPU))
 
 
