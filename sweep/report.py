@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -13,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.case import Case
+from sweep.checks import Finding, Outcome
 from sweep.facts import Facts
 from sweep.files import write_text
 from sweep.judge import Judgement, Verdict
 from sweep.progress import STYLES
+
+GRAPH_BREAKS = "graph_breaks"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,13 @@ class Result:
         return self.folder / worst.folder if worst else self.folder
 
     @property
+    def notes(self) -> list[str]:
+        """What is said of the case without speaking against it."""
+        found = self.judgement.findings
+        noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
+        return [f"{one.check}: {one.message}" for one in noted if one.message]
+
+    @property
     def tails(self) -> list[tuple[str, str]]:
         """The ends of the logs of a launch that failed, with a title each."""
         found = []
@@ -95,6 +105,9 @@ def show(folder: Path, results: Sequence[Result], problem: str | None) -> None:
     for result in results:
         if result.message:
             _show_failure(console, result)
+    for result in results:
+        for note in result.notes:
+            console.print(Text(f"{result.case.id}: {note}", style="dim"), soft_wrap=True)
     if problem is not None:
         console.print(Text(f"the sweep itself had a problem: {problem}", style="red"))
     console.print(Text(f"{_counts(results)}; {folder}/summary.md", style="bold"))
@@ -109,6 +122,9 @@ def summary(sweep_id: str, results: Sequence[Result]) -> str:
     for result in results:
         if result.message:
             lines += ["", failure_note(result)]
+    notes = [f"- {result.case.id}: {note}" for result in results for note in result.notes]
+    if notes:
+        lines += ["", "## Notes", "", *notes]
     return "\n".join(lines) + "\n"
 
 
@@ -123,36 +139,53 @@ def failure_note(result: Result, limit: int = 6000) -> str:
 
 
 def junit(sweep_id: str, results: Sequence[Result]) -> str:
-    """One test case a case; unavailable ones are skipped."""
-    verdicts = [result.judgement.verdict for result in results]
+    """One test a case, and one for its graph breaks; unavailable cases are skipped."""
+    tests = [_junit_test(*part) for result in results for part in _parts(result)]
     suite = ET.Element(
         "testsuite",
         name=f"sweep {sweep_id}",
-        tests=str(len(results)),
-        failures=str(sum(not verdict.good for verdict in verdicts)),
-        skipped=str(verdicts.count(Verdict.UNAVAILABLE)),
+        tests=str(len(tests)),
+        failures=str(sum(test.find("failure") is not None for test in tests)),
+        skipped=str(sum(test.find("skipped") is not None for test in tests)),
     )
-    for result in results:
-        seconds = result.facts.seconds if result.facts else 0.0
-        element = ET.SubElement(
-            suite,
-            "testcase",
-            classname=result.case.arch,
-            name=result.case.id,
-            time=f"{seconds:.3f}",
-        )
-        _junit_outcome(element, result)
+    suite.extend(tests)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _junit_outcome(element: ET.Element, result: Result) -> None:
-    verdict = result.judgement.verdict
-    message = _printable(result.message)
+def _parts(result: Result) -> Iterator[tuple[str, Result]]:
+    """A case whose only fault are graph breaks trains well: they are a result of their own."""
+    findings = result.judgement.findings
+    others = _only(result, [one for one in findings if one.check != GRAPH_BREAKS])
+    breaks = _only(result, [one for one in findings if one.check == GRAPH_BREAKS])
+    breaks = replace(breaks, facts=None)  # time and logs are the case's
+    yield "test_sft", others if others.message or not breaks.message else _passed(others)
+    if breaks.judgement.findings:
+        yield "test_no_graph_breaks", breaks if breaks.message else _passed(breaks)
+
+
+def _only(result: Result, findings: list[Finding]) -> Result:
+    judgement = result.judgement.model_copy(update={"findings": findings})
+    return replace(result, judgement=judgement)
+
+
+def _passed(result: Result) -> Result:
+    judgement = result.judgement.model_copy(update={"verdict": Verdict.PASSED})
+    return replace(result, judgement=judgement)
+
+
+def _junit_test(name: str, result: Result) -> ET.Element:
+    verdict, message = result.judgement.verdict, _printable(result.message)
+    seconds = result.facts.seconds if result.facts else 0.0
+    test = ET.Element("testcase", classname=result.case.arch, name=f"{name}[{result.case.id}]",
+                      time=f"{seconds:.3f}")  # fmt: skip
     if verdict is Verdict.UNAVAILABLE:
-        ET.SubElement(element, "skipped", message=message)
+        ET.SubElement(test, "skipped", message=message)
     elif not verdict.good:
-        failure = ET.SubElement(element, "failure", message=message, type=verdict.value)
+        failure = ET.SubElement(test, "failure", message=message, type=verdict.value)
         failure.text = _printable(failure_note(result))
+    if result.notes:
+        ET.SubElement(test, "system-out").text = _printable("\n".join(result.notes))
+    return test
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sweep import job, known_breaks, report
+from sweep.checks import Context, Finding, Outcome
+from sweep.checks import graph_breaks as the_check
+from sweep.errors import RequestError
+from sweep.facts import Facts
+from sweep.graph_breaks import CompilerFacts, Happening
+from sweep.judge import Verdict, judge
+from sweep.report import Result
+from tests.sweep.test_plan import planned
+
+Make = Callable[..., Facts]
+NEW = Happening(reason="Data-dependent branching: no", frame="sft/experts.py:57",
+                function="dispatch", ranks={"0": 2, "1": 2})  # fmt: skip
+ENTRY = ('- {case: "llama-*", frame: "sft/experts.py:*", reason: "Data-dependent",'
+         ' why: sizes, issue: "https://x/1"}')  # fmt: skip
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Write the list of known breaks."""
+
+    def write(text: str) -> None:
+        (tmp_path / known_breaks.FILE).write_text(text)
+        monkeypatch.setattr(known_breaks, "conf_dir", lambda: tmp_path)
+        known_breaks._entries.cache_clear()
+
+    return write
+
+
+@pytest.fixture
+def compiled_facts(make_facts: Make, known: Callable[[str], None]) -> Make:
+    """Facts of a compiled case with these breaks; None is a compiler that wrote nothing."""
+    known("[]")
+
+    def make(*breaks: Happening, graphs: int | None = 3, **launch: object) -> Facts:
+        ranks = {"0": graphs, "1": graphs} if graphs else {}
+        again = Happening(reason="x", frame="a.py:1", ranks={"0": 2, "1": 3})
+        seen = CompilerFacts(breaks=list(breaks), recompiles=[again], graphs=ranks)
+        facts = make_facts(compiler=None if graphs is None else seen, **launch)
+        return facts.model_copy(update={"asked": {**facts.asked, "compile": True}})
+
+    return make
+
+
+def finding(facts: Facts) -> Finding:
+    found = the_check.check(facts, Context())
+    assert found is not None
+    return found
+
+
+def test_a_case_without_the_compiler_is_not_checked(make_facts: Make) -> None:
+    assert the_check.check(make_facts(), Context()) is None
+
+
+def test_no_break_passes(compiled_facts: Make) -> None:
+    found = finding(compiled_facts())
+    assert (found.outcome, found.message) == (Outcome.PASS, "")
+    assert found.metrics == {
+        "graph_breaks/total": 0.0, "graph_breaks/new": 0.0, "compile/recompiles": 3.0
+    }  # fmt: skip
+
+
+def test_a_new_break_fails_and_names_its_line_and_reason(compiled_facts: Make) -> None:
+    found = finding(compiled_facts(NEW))
+    assert found.outcome is Outcome.FAIL
+    assert found.message == (
+        "1 new graph break: sft/experts.py:57 in dispatch: Data-dependent branching: no"
+        " (ranks 0, 1)"
+    )
+    assert (found.metrics["graph_breaks/new"], found.folder) == (1.0, "launches/1_train")
+
+
+def test_of_many_new_breaks_the_first_are_named(compiled_facts: Make) -> None:
+    many = [NEW.model_copy(update={"frame": f"a.py:{line}"}) for line in range(7)]
+    found = finding(compiled_facts(*many))
+    assert found.message.startswith("7 new graph breaks: a.py:0 in dispatch: ")
+    assert found.message.endswith("; and 4 more")
+
+
+def test_a_known_break_passes_and_is_told(
+    compiled_facts: Make, known: Callable[[str], None]
+) -> None:
+    known(ENTRY)
+    found = finding(compiled_facts(NEW))
+    assert found.outcome is Outcome.PASS
+    assert found.message.startswith("1 known graph break: sft/experts.py:57 in dispatch")
+    assert (found.metrics["graph_breaks/total"], found.metrics["graph_breaks/new"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [("llama-", "qwen3-"), ("experts.py:*", "experts.py:56"), ("Data-dependent", "Call to")],
+)
+def test_an_entry_of_another_case_line_or_reason_does_not_cover_it(
+    compiled_facts: Make, known: Callable[[str], None], changed: tuple[str, str]
+) -> None:
+    known(ENTRY.replace(*changed))
+    assert finding(compiled_facts(NEW)).outcome is Outcome.FAIL
+
+
+def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
+    compiled_facts: Make, known: Callable[[str], None]
+) -> None:
+    known(ENTRY)
+    found = finding(compiled_facts())
+    assert found.outcome is Outcome.PASS
+    assert found.message == (
+        "no longer broken, delete it from conf/known_graph_breaks.yaml:"
+        " sft/experts.py:*: Data-dependent (https://x/1)"
+    )
+    assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
+
+
+@pytest.mark.parametrize(
+    ("graphs", "said"),
+    [(0, "train: no graph was captured"), (None, "train: the compiler wrote nothing")],
+)
+def test_zero_breaks_of_zero_graphs_prove_nothing(
+    compiled_facts: Make, graphs: int | None, said: str
+) -> None:
+    found = finding(compiled_facts(graphs=graphs))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.message.startswith(said)
+
+
+def test_a_break_that_left_no_graph_still_fails(compiled_facts: Make) -> None:
+    assert finding(compiled_facts(NEW, graphs=0)).outcome is Outcome.FAIL
+
+
+def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
+    facts, second = compiled_facts(), compiled_facts(name="resume", graphs=0).launches[0]
+    found = finding(facts.model_copy(update={"launches": [*facts.launches, second]}))
+    assert (found.outcome, found.message) == (
+        Outcome.INCONCLUSIVE, "resume: no graph was captured"
+    )  # fmt: skip
+    nothing = facts.model_copy(update={"launches": []})
+    assert finding(nothing).message == "nothing ran"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "while parsing"),
+        ("a: 1", "a valid list"),
+        (
+            '- {case: a, frame: b, reason: "(", why: c}',
+            "reason: Value error, not a regular",
+        ),
+        ("- {case: a, frame: b, reason: c}", "entry 0 why: Field required"),
+        ("- {case: a, frame: b, reason: c, why: d, when: e}", "entry 0 when: Extra inputs"),
+    ],
+)
+def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
+    compiled_facts: Make, known: Callable[[str], None], text: str, said: str
+) -> None:
+    known(text)
+    with pytest.raises(RequestError, match=re.escape(said)) as error:
+        known_breaks.of_case("a")
+    assert "\n" not in str(error.value)
+    assert finding(compiled_facts()).outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_list_that_ships_can_be_read() -> None:
+    known_breaks._entries.cache_clear()
+    assert known_breaks.of_case("no such case") == []
+
+
+# In the report, and in a launch.
+
+
+def junit(facts: Facts) -> dict[str, ET.Element]:
+    result = Result(judge(facts, Context()), Path("outputs/x") / facts.case.id, "run it", facts)
+    suite = ET.fromstring(report.junit("x", [result]))
+    tests = {test.get("name", "").partition("[")[0]: test for test in suite}
+    assert suite.get("tests") == str(len(tests))
+    assert suite.get("failures") == str(sum(len(test.findall("failure")) for test in suite))
+    return tests
+
+
+def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> None:
+    facts = compiled_facts(NEW)
+    assert judge(facts, Context()).verdict is Verdict.FAILED
+    tests = junit(facts)
+    assert list(tests) == ["test_sft", "test_no_graph_breaks"]
+    assert tests["test_sft"].find("failure") is None
+    failure = tests["test_no_graph_breaks"].find("failure")
+    assert failure is not None
+    assert "sft/experts.py:57 in dispatch" in (failure.get("message") or "")
+    assert "run it" in (failure.text or "")
+
+
+def test_another_fault_leaves_the_test_of_graph_breaks_alone(compiled_facts: Make) -> None:
+    tests = junit(compiled_facts(exit_code=1))
+    assert tests["test_sft"].find("failure") is not None
+    assert tests["test_no_graph_breaks"].find("failure") is None
+
+
+def test_known_breaks_are_told_in_junit_and_in_the_summary(
+    compiled_facts: Make, known: Callable[[str], None]
+) -> None:
+    known(ENTRY)
+    facts = compiled_facts(NEW)
+    said = junit(facts)["test_no_graph_breaks"].findtext("system-out") or ""
+    assert said.startswith("graph_breaks: 1 known graph break: sft/experts.py:57")
+    result = Result(judge(facts, Context()), Path("outputs/x") / facts.case.id, "run it", facts)
+    assert "- llama-cp4_ep1-base: graph_breaks: 1 known" in report.summary("x", [result])
+
+
+def test_a_case_without_the_compiler_has_one_test_in_junit(make_facts: Make) -> None:
+    assert list(junit(make_facts())) == ["test_sft"]
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_any_trainers_compiled_case_is_started_with_the_log_on(
+    tmp_path: Path, compiling: bool
+) -> None:
+    said = '"Step 2: calling compiler function eager"'
+    line = f"V0131 12:00:00.000000 $$ torch/_dynamo/output_graph.py:1] [0/0] {said[1:-1]}"
+    (one,) = planned(["arch=llama", "layout=single", "feature=base",
+                      f"feature.compile={compiling}"])  # fmt: skip
+    one.settings.trainer.argv = ["sh", "-c", f'echo "logs $TORCH_LOGS"; echo "{line}"']  # type: ignore[attr-defined]  # trainer=command
+    one.settings.trainer.env = {"TORCH_LOGS": "dynamic"}
+    facts = job.run_case(one.settings, one.case, tmp_path)
+    log = (tmp_path / facts.launches[0].directory / "launcher.log").read_text()
+    if not compiling:
+        assert "logs dynamic\n" in log
+        assert facts.launches[0].compiler is None
+    else:
+        assert "logs dynamic,graph_breaks,recompiles," in log
+        assert facts.launches[0].compiler == CompilerFacts(graphs={"0": 1})
