@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
-from sft import experts, tables
+from sft import choices, experts, tables
 from sft.config import Config, LayoutConfig
 from sft.context import attention
 from sft.context.install import install
@@ -36,6 +36,7 @@ def load(config: Config) -> PreTrainedModel:
         )
     tables.reload(model, path)
     install(model)
+    choices.watch_experts(model)
     share_buffers(model)
     return model.train()
 

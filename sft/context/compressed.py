@@ -103,7 +103,7 @@ def picks(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = cut.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.index_topk)
-    return gather(counted(picked, visible, picked), sequence)
+    return gather(counted(picked, sequence, visible, picked), sequence)
 
 
 def pool(sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, cut: Windows) -> Tensor:

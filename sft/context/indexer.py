@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sft import counters
+from sft import choices, counters
 from sft.context import windows
 from sft.context.exchange import gather
 from sft.context.replace import replace
@@ -33,8 +33,9 @@ def install(modeling: ModuleType) -> list[str]:
     return present
 
 
-def counted(picks: Tensor, visible: Tensor, picked: Tensor) -> Tensor:
+def counted(picks: Tensor, sequence: Sequence, visible: Tensor, picked: Tensor) -> Tensor:
     """`picks`, with what the queries could see counted, and what an indexer dropped of it."""
+    picks = choices.noted(picks, sequence, visible & picked)
     picks = counters.counted_marks(picks, "indexer_keys_seen", visible)
     return counters.counted_marks(picks, "indexer_keys_dropped", visible & ~picked)
 
@@ -74,7 +75,7 @@ def token_picks(
         cache=KeysOfAllRanks(sequence),
     )
     picked = torch.zeros_like(mask).scatter(-1, picks.long(), True)
-    return gather(counted(picks, mask, picked), sequence)
+    return gather(counted(picks, sequence, mask, picked), sequence)
 
 
 def first_of_equals(mask: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ def block_mask(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = blocks.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.block_topk)
-    picked = gather(counted(picked, visible, picked), sequence)
+    picked = gather(counted(picked, sequence, visible, picked), sequence)
     return tokens_of(picked, blocks, positions).unsqueeze(1)
 
 

@@ -11,6 +11,7 @@ from scripts import parity_table
 from scripts.parity_table import Difference
 
 LIMIT = 1e-5
+AFTER_ANOTHER_CHOICE = 1e-3
 
 
 @pytest.mark.slow
@@ -20,6 +21,7 @@ def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_p
     rows = list(parity_table.compare(arch, tmp_path))
     assert {row.layout for row in rows} == set(parity_table.layouts_of(arch))
     assert max(row.worst for row in rows) < LIMIT, parity_table.table(rows)
+    assert max(row.loss_after for row in rows) < AFTER_ANOTHER_CHOICE, parity_table.table(rows)
 
 
 def test_a_difference_names_the_step_group_and_size() -> None:
@@ -37,12 +39,29 @@ def test_different_batches_are_never_compared() -> None:
         parity_table.difference("llama", "cp4_ep4", other, single)
 
 
+def test_steps_after_another_choice_of_experts_are_told_apart() -> None:
+    single = [record(1.0, 2.0) for _ in range(parity_table.STEPS)]
+    flipped = [*single[:3], *(record(1.001, 2.1, 8.0) for _ in single[3:])]
+    row = parity_table.difference("qwen3_moe", "cp4_ep4", flipped, single)
+    assert (row.worst, row.same_choices) == (0.0, 3)
+    assert row.loss_after == pytest.approx(1e-3)
+    assert "from step 4" in parity_table.table([row])
+
+
+def test_another_choice_at_the_first_step_is_no_rounding() -> None:
+    single = [record(1.0, 2.0) for _ in range(parity_table.STEPS)]
+    wrong = [record(1.0, 2.0, 8.0) for _ in single]
+    with pytest.raises(AssertionError, match="at the first step"):
+        parity_table.difference("qwen3_moe", "cp4_ep4", wrong, single)
+
+
 def test_a_dense_case_is_named_by_the_expert_degree_it_runs_with() -> None:
     assert parity_table.case_id(Difference("llama", "cp4_ep4", 0, 0, "norm", 0)) == "llama-cp4_ep1"
 
 
-def record(loss: float, router: float) -> dict[str, object]:
+def record(loss: float, router: float, choices: float = 7.0) -> dict[str, object]:
     return {
+        "counters": {"choices_fingerprint": [choices, 1.0]},
         "loss": loss,
         "grad_norm": 1.0,
         "grad_norm_groups": {"norm": 1.0, "router": router},

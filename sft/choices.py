@@ -1,0 +1,70 @@
+"""Which experts and keys were chosen, as one number that is the same in every layout.
+
+A choice between two scores that are equal but for rounding can fall differently in another layout,
+and the losses part from there. Such a step is told from a fault by this number: without a
+different choice, layouts must agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sft import counters
+from sft.context.sequence import Sequence, active
+
+NAME = "choices_fingerprint"
+PRIME = 1_048_573
+"""Sums of products below its square are exact in float64."""
+
+
+def watch_experts(model: nn.Module) -> int:
+    """Note the experts that each token goes to, in every layer; returns how many layers there are.
+
+    Experts are the modules that transformers calls with hidden states, choices and weights.
+    """
+    watched = [m for name, m in model.named_modules() if name.endswith(".experts")]
+    for module in watched:
+        module.register_forward_pre_hook(_note_experts)
+    return len(watched)
+
+
+def noted(x: Tensor, sequence: Sequence, picked: Tensor) -> Tensor:
+    """`x` (a copy), with the candidates that this rank's queries picked noted.
+
+    picked [batch, seq / n, candidates] is boolean.
+    """
+    return torch.ops.sft.note_choices(x, picked.flatten(0, 1), tokens(sequence))  # type: ignore[no-any-return]
+
+
+def tokens(sequence: Sequence) -> Tensor:
+    """[batch * seq / n] a number below `PRIME` for each token of this rank, by id and position."""
+    ids, positions = sequence.local(sequence.input_ids), sequence.local(sequence.position_ids)
+    return ((ids * 7919 + positions * 104_729 + 1) % PRIME).flatten()
+
+
+def _note_experts(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    sequence = active()
+    if sequence is None:
+        return None
+    hidden_states, chosen, *rest = inputs
+    noted_states = torch.ops.sft.note_choices(hidden_states, chosen, tokens(sequence))
+    return noted_states, chosen, *rest
+
+
+@torch.library.custom_op("sft::note_choices", mutates_args=())
+def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
+    """Choices are indices [tokens, k], or booleans [tokens, candidates]."""
+    if choices.dtype == torch.bool:
+        weights = torch.arange(1, choices.shape[1] + 1, device=choices.device).square() % PRIME
+        chosen = choices.double() @ weights.double()
+    else:
+        chosen = ((choices + 1).square() % PRIME).sum(1).double()
+    counters.add(NAME, (chosen % PRIME * tokens.double() % PRIME).sum())
+    return x.clone()
+
+
+_note_choices.register_fake(lambda x, _choices, _tokens: torch.empty_like(x))
+_note_choices.register_autograd(lambda _ctx, gradient: (gradient, None, None))
