@@ -1,0 +1,52 @@
+"""Many cases on two slots, of which most go wrong at random: right verdicts, nothing left behind.
+
+SWEEP_STRESS_CASES=200 is the full test (some minutes); CI runs fewer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sweep.test_sweep import DUMMY, processes_of
+
+ARCHS = ["llama", "qwen3", "qwen3_moe", "gpt_oss", "laguna",
+         "glm4_moe", "minimax_m2", "nemotron_h", "qwen3_5_moe", "deepseek_v4"]  # fmt: skip
+VERDICTS = {
+    "ok": "passed", "leftover": "passed", "exit_42": "crashed", "killed": "crashed",
+    "hang": "timed_out", "job_killed": "crashed", "controller_killed": "crashed",
+    "short": "failed", "garbage": "failed", "nan": "failed", "twice": "failed",
+}  # fmt: skip
+TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{arch}}:{{seed}}","{{output_dir}}","{{steps}}"]'
+
+
+@pytest.mark.slow
+def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path) -> None:
+    seeds = max(1, int(os.environ.get("SWEEP_STRESS_CASES", "30")) // len(ARCHS))
+    dice = random.Random(7)
+    behaviours = {f"{arch}:{seed}": dice.choice([*VERDICTS, "ok"])
+                  for arch in ARCHS for seed in range(seeds)}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "sweep", "-m", f"arch={','.join(ARCHS)}", "layout=single",
+         f"seed=range({seeds})", "trainer=command", TRAINER, "launch.slots=2",
+         "launch.timeout_seconds=8", f"outputs={outputs}"],
+        env={**os.environ, "BEHAVIOURS": json.dumps(behaviours)}, capture_output=True, text=True,
+        timeout=880,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert processes_of(outputs) == []
+    wrong = {}
+    for path in outputs.glob("*/*/findings.json"):
+        judgement = json.loads(path.read_text())
+        case = judgement["case"]
+        behaviour = behaviours.pop(f"{case['arch']}:{case['seed']}")
+        if judgement["verdict"] != VERDICTS[behaviour]:
+            wrong[case["id"]] = (behaviour, judgement["verdict"])
+    assert behaviours == {}, "cases without a result"
+    assert wrong == {}
