@@ -1,24 +1,25 @@
-"""The compiler broke no graph where it did not before, by its own log.
+"""The compiler broke no graph where it did not before, by its own log, and settled down.
 
 Zero breaks of zero graphs prove nothing, so a case in which nothing was compiled is inconclusive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sweep import known_breaks
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.errors import RequestError
-from sweep.facts import Facts
+from sweep.facts import Facts, LaunchFacts, Step
 from sweep.graph_breaks import Happening
 from sweep.known_breaks import KnownBreak
 
 NAMED = 3  # breaks that a message names one by one
+SETTLED = 3  # steps after the first; a case that recompiled in each, and in so many, never settles
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:
-    """Fail on a break that is not known; None where nothing was to be compiled."""
+    """Fail on a break that is not known, or recompiles at every step; None if not compiled."""
     if not facts.asked.get("compile"):
         return None
     found = breaks_of(facts)
@@ -30,14 +31,15 @@ def check(facts: Facts, _context: Context) -> Finding | None:
     new = [one for one in found if not any(entry.covers(one) for entry in known)]
     metrics["graph_breaks/new"] = float(len(new))
     if new:
-        return _finding(Outcome.FAIL, _said("new", new), metrics, _folder(facts, new[0]))
+        return _finding(Outcome.FAIL, _said("new graph break", new), metrics, _folder(facts, new))
     unseen = _nothing_compiled(facts)
     if unseen:
         return _finding(Outcome.INCONCLUSIVE, unseen, metrics)
-    said = [_said("known", found)] if found else []
-    if all(launch.exit_code == 0 for launch in facts.launches):
-        said += [_gone(entry) for entry in known if not any(entry.covers(one) for one in found)]
-    return _finding(Outcome.PASS, "; ".join(said), metrics)
+    for launch in facts.launches:
+        if _never_settles(launch):
+            message = f"{launch.name}: recompiled at every step; {_recompiled(launch)}"
+            return _finding(Outcome.FAIL, message, metrics, launch.directory)
+    return _finding(Outcome.PASS, "; ".join(_notes(facts, found, known)), metrics)
 
 
 def breaks_of(facts: Facts) -> list[Happening]:
@@ -60,21 +62,47 @@ def _nothing_compiled(facts: Facts) -> str:
     return "" if facts.launches else "nothing ran"
 
 
-def _said(kind: str, found: Sequence[Happening]) -> str:
+def _never_settles(launch: LaunchFacts) -> bool:
+    """By the trainer's count of each step, where it reports one: the log knows of no steps."""
+    later = [_count(step) for step in launch.metrics.steps[1:]]
+    return len(later) >= SETTLED and min(later) > 0
+
+
+def _count(step: Step) -> float:
+    counted = step.counters.get("recompiles", 0)
+    return float(max(counted, default=0) if isinstance(counted, list) else counted)
+
+
+def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Iterator[str]:
+    """What is said of a case that passes."""
+    if found:
+        yield _said("known graph break", found)
+    for launch in facts.launches:
+        if launch.compiler and launch.compiler.recompiles:
+            yield f"{launch.name}: {_recompiled(launch)}"
+    if all(launch.exit_code == 0 for launch in facts.launches):
+        yield from (_gone(entry) for entry in known if not any(map(entry.covers, found)))
+
+
+def _recompiled(launch: LaunchFacts) -> str:
+    return _said("recompile", launch.compiler.recompiles if launch.compiler else [])
+
+
+def _said(what: str, found: Sequence[Happening]) -> str:
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
     named = "; ".join(map(str, found[:NAMED]))
-    return f"{len(found)} {kind} graph break{'s' if len(found) > 1 else ''}: {named}{more}"
+    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}: {named}{more}"
 
 
 def _gone(entry: KnownBreak) -> str:
     return f"no longer broken, delete it from conf/{known_breaks.FILE}: {entry}"
 
 
-def _folder(facts: Facts, found: Happening) -> str:
-    """The launch in which the break occurred first."""
+def _folder(facts: Facts, found: Sequence[Happening]) -> str:
+    """The launch in which the first of them occurred first."""
     for launch in facts.launches:
         breaks = launch.compiler.breaks if launch.compiler else []
-        if found.identity in {one.identity for one in breaks}:
+        if found[0].identity in {one.identity for one in breaks}:
             return launch.directory
     return ""
 

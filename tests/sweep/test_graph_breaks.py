@@ -11,7 +11,7 @@ from sweep import job, known_breaks, report
 from sweep.checks import Context, Finding, Outcome
 from sweep.checks import graph_breaks as the_check
 from sweep.errors import RequestError
-from sweep.facts import Facts
+from sweep.facts import Facts, Metrics, Step
 from sweep.graph_breaks import CompilerFacts, Happening
 from sweep.judge import Verdict, judge
 from sweep.report import Result
@@ -20,6 +20,8 @@ from tests.sweep.test_plan import planned
 Make = Callable[..., Facts]
 NEW = Happening(reason="Data-dependent branching: no", frame="sft/experts.py:57",
                 function="dispatch", ranks={"0": 2, "1": 2})  # fmt: skip
+AGAIN = Happening(reason="size mismatch", frame="a.py:1", function="forward",
+                  ranks={"0": 2, "1": 3})  # fmt: skip
 ENTRY = ('- {case: "llama-*", frame: "sft/experts.py:*", reason: "Data-dependent",'
          ' why: sizes, issue: "https://x/1"}')  # fmt: skip
 
@@ -41,10 +43,12 @@ def compiled_facts(make_facts: Make, known: Callable[[str], None]) -> Make:
     """Facts of a compiled case with these breaks; None is a compiler that wrote nothing."""
     known("[]")
 
-    def make(*breaks: Happening, graphs: int | None = 3, **launch: object) -> Facts:
+    def make(
+        *breaks: Happening, graphs: int | None = 3, recompiles: list[Happening] | None = None,
+        **launch: object,
+    ) -> Facts:  # fmt: skip
         ranks = {"0": graphs, "1": graphs} if graphs else {}
-        again = Happening(reason="x", frame="a.py:1", ranks={"0": 2, "1": 3})
-        seen = CompilerFacts(breaks=list(breaks), recompiles=[again], graphs=ranks)
+        seen = CompilerFacts(breaks=list(breaks), recompiles=recompiles or [], graphs=ranks)
         facts = make_facts(compiler=None if graphs is None else seen, **launch)
         return facts.model_copy(update={"asked": {**facts.asked, "compile": True}})
 
@@ -65,8 +69,35 @@ def test_no_break_passes(compiled_facts: Make) -> None:
     found = finding(compiled_facts())
     assert (found.outcome, found.message) == (Outcome.PASS, "")
     assert found.metrics == {
-        "graph_breaks/total": 0.0, "graph_breaks/new": 0.0, "compile/recompiles": 3.0
+        "graph_breaks/total": 0.0, "graph_breaks/new": 0.0, "compile/recompiles": 0.0
     }  # fmt: skip
+
+
+def test_recompiles_are_counted_and_told(compiled_facts: Make) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN]))
+    assert found.metrics["compile/recompiles"] == 3.0  # of the rank with the most
+    assert (found.outcome, found.message) == (
+        Outcome.PASS, "train: 1 recompile: a.py:1 in forward: size mismatch (ranks 0, 1)"
+    )  # fmt: skip
+
+
+def counting(*recompiles: object) -> Metrics:
+    figures = {"loss": 2.0, "grad_norm": 1.0}
+    return Metrics(steps=[Step(step=n, counters={"recompiles": count}, **figures)
+                          for n, count in enumerate(recompiles, start=1)])  # fmt: skip
+
+
+@pytest.mark.parametrize("counts", [(0, 1, 1, 1), ([0, 0], [0, 1], [1, 1], [2, 0])])
+def test_recompiles_at_every_step_fail(compiled_facts: Make, counts: tuple[object, ...]) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)))
+    assert (found.outcome, found.folder) == (Outcome.FAIL, "launches/1_train")
+    assert found.message.startswith("train: recompiled at every step; 1 recompile: a.py:1 in")
+
+
+@pytest.mark.parametrize("counts", [(3, 1, 1, 0), (0, 1, 1), ([0, 0], [1, 1], [0, 0], [1, 1])])
+def test_a_few_recompiles_do_not(compiled_facts: Make, counts: tuple[object, ...]) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)))
+    assert found.outcome is Outcome.PASS
 
 
 def test_a_new_break_fails_and_names_its_line_and_reason(compiled_facts: Make) -> None:
