@@ -3,6 +3,10 @@
 A token's n-gram looks back at the tokens before it, and a dilated convolution further still, both
 across the edge of a rank's slice. Transformers starts them anew after each end-of-sequence token,
 and the convolution never; here both start anew with each document.
+
+The layer's gate is a square root, whose slope has no bound near zero: a gate of 3e-5 among the 8192
+of a step turned rounding (1e-7) into 5e-4 of the embeddings' gradient norm, between layouts whose
+losses agreed to 1e-7. Steps without such a gate agree to 1e-6.
 """
 
 from __future__ import annotations
