@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -18,14 +19,20 @@ def makes(text: str) -> set[str]:
     return set(re.findall(r"^(?:[A-Z_]+=\S+ )*make ([a-z-]+)", text, re.MULTILINE))
 
 
+def make(*arguments: str) -> str:
+    """What make prints, whatever variables the make that started these tests was given."""
+    command = ["make", "--no-print-directory", *arguments]
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def targets() -> set[str]:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {line.split("\t")[0] for line in listed.stdout.splitlines()}
+    return {line.split("\t")[0] for line in make("help").splitlines()}
 
 
 def dry_run(*arguments: str) -> str:
-    command = ["make", "--dry-run", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return make("--dry-run", *arguments)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
