@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -128,6 +131,23 @@ def test_a_process_number_used_again_is_another_process() -> None:
     born = processes.created(os.getpid())
     assert processes.is_alive(os.getpid(), born)
     assert not processes.is_alive(os.getpid(), born - 100)
+
+
+@pytest.mark.slow
+def test_launches_at_once_meet_at_ports_of_their_own(tmp_path: Path) -> None:
+    program = tmp_path / "port.py"
+    program.write_text("import os\nprint('PORT=' + os.environ['MASTER_PORT'], flush=True)\n")
+    taken = socket.socket()
+    with contextlib.suppress(OSError):  # then another process has torchrun's default port
+        taken.bind(("127.0.0.1", 29500))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                "--nproc-per-node", "2", str(program)]  # fmt: skip
+    with taken, ThreadPoolExecutor() as pool:
+        runs = [pool.submit(run, tmp_path / name, torchrun, 120.0) for name in ("one", "two")]
+        assert [done.result().exit_code for done in runs] == [0, 0]
+    logs = [(tmp_path / name / "launches/1_train/launcher.log").read_text()
+            for name in ("one", "two")]  # fmt: skip
+    assert all("PORT=29500" not in log for log in logs)
 
 
 @pytest.mark.slow

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep import facts as facts_file
+from sweep import folder as sweep_folder
+from sweep.earlier import Earlier
+from sweep.errors import MachineryError, RequestError
+from sweep.facts import Facts
+from sweep.machine import Machine
+from sweep.plan import Planned, plan
+from sweep.session import Session
+from tests.sweep.test_plan import COMMAND, composed
+
+
+@pytest.fixture
+def planned(outputs: Path) -> list[Planned]:
+    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+                    for arch in ("llama", "qwen3")]  # fmt: skip
+    return plan(combinations, composed, Machine())
+
+
+def leave_facts(session: Session, index: int, make_facts: Callable[..., Facts]) -> None:
+    case = session.planned[index].case
+    facts_file.save(make_facts().model_copy(update={"case": case}), session.folder / case.id)
+
+
+def test_a_job_that_cannot_be_started_is_neither_red_nor_green(
+    planned: list[Planned], capsys: pytest.CaptureFixture[str], make_facts: Callable[..., Facts]
+) -> None:
+    session = Session(planned, Machine(), live=False)
+
+    def run() -> None:
+        session.started(0, "m")
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+        raise MachineryError("a job could not be started: no space left")
+
+    assert session.execute(run) == 3
+    said = capsys.readouterr()
+    assert "no space left" in said.out
+    assert "1 of 2 cases have no result" in said.err
+    junit = (session.folder / "junit.xml").read_text()
+    assert 'failures="0"' in junit
+
+
+def test_a_failed_case_is_red_even_if_the_machinery_fails_as_well(planned: list[Planned]) -> None:
+    session = Session(planned, Machine(), live=False)
+
+    def run() -> None:
+        session.started(0, "m")
+        session.ended(0, "")  # it left nothing
+        raise MachineryError("no space left")
+
+    assert session.execute(run) == 1
+
+
+def test_two_sweeps_of_one_second_have_two_folders(outputs: Path) -> None:
+    folders = {sweep_folder.claim(outputs) for _ in range(3)}
+    assert len(folders) == 3
+
+
+def test_a_sweep_that_still_runs_is_not_gone_on_with(planned: list[Planned], outputs: Path) -> None:
+    session = Session(planned, Machine(), live=False)
+    with pytest.raises(RequestError, match="still runs"):
+        Earlier.asked_for(outputs, "latest", None)
+    plan_file = session.folder / "sweep.json"
+    host = sweep_folder.this_driver().partition(":")[0]
+    dead = {**json.loads(plan_file.read_text()), "driver": f"{host}:{2**22 + 1}:1.0"}
+    plan_file.write_text(json.dumps(dead))
+    earlier = Earlier.asked_for(outputs, session.folder.name, None)
+    assert earlier is not None
+    assert earlier.is_to_run(planned[0].case.id)
+
+
+def test_only_failed_can_be_run_again(outputs: Path) -> None:
+    with pytest.raises(RequestError, match="say rerun=failed"):
+        Earlier.asked_for(outputs, None, "all")
+
+
+def test_an_interrupted_case_has_no_result(
+    planned: list[Planned], make_facts: Callable[..., Facts]
+) -> None:
+    session = Session(planned, Machine(), live=False)
+    case = planned[0].case
+    facts = make_facts().model_copy(update={"case": case, "interrupted": True})
+    facts_file.save(facts, session.folder / case.id)
+    earlier = Earlier(session.folder)
+    assert earlier.is_to_run(case.id)
+    assert not Earlier(session.folder, failed_only=True).is_to_run(case.id)
+
+
+def test_the_latest_sweep_is_the_one_that_began_last(outputs: Path) -> None:
+    for name, started in (("b", 1.0), ("a", 2.0), ("c", 1.5)):
+        (outputs / name).mkdir()
+        (outputs / name / "sweep.json").write_text(json.dumps({"started": started}))
+    assert sweep_folder.find(outputs, "latest").name == "a"
+    assert sweep_folder.find(outputs, "b").name == "b"
+    with pytest.raises(RequestError, match="the last ones: b, c, a"):
+        sweep_folder.find(outputs, "d")
