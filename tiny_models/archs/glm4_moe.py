@@ -1,4 +1,4 @@
-"""GLM-4.6: full attention with biases and partial rotation, three dense layers, then sparse MLP."""
+"""GLM-4.5 355B: full attention with biases and partial rotation, three dense layers, then MoE."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ MODEL = TinyModel(
     name="glm4_moe",
     model_type="glm4_moe",
     source=Source(
-        repository="zai-org/GLM-4.6",
-        origin="recalled, parameter count checked against the advertised 355B",
+        repository="zai-org/GLM-4.5",
+        origin="recalled, agrees with THUDM/slime scripts/models/glm4.5-355B-A32B.sh",
     ),
     published=PUBLISHED,
     tiny=TINY,

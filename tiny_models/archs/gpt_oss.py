@@ -80,8 +80,8 @@ MODEL = TinyModel(
     model_type="gpt_oss",
     source=Source(
         repository="openai/gpt-oss-20b",
-        origin="class defaults of transformers 5.24 (the 120b) and recall, "
-        "parameter count checked against the advertised 20.9B",
+        origin="class defaults of transformers 5.24 (the 120b's) and recall, agrees with a "
+        "third-party account of config.json (EchoCog/gpt-oss-20b)",
     ),
     published=PUBLISHED,
     tiny=TINY,

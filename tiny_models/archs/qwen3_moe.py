@@ -51,7 +51,7 @@ MODEL = TinyModel(
     model_type="qwen3_moe",
     source=Source(
         repository="Qwen/Qwen3-30B-A3B",
-        origin="recalled, parameter count checked against the advertised 30.5B",
+        origin="recalled, agrees with THUDM/slime scripts/models/qwen3-30B-A3B.sh",
     ),
     published=PUBLISHED,
     tiny=TINY,
