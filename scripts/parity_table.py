@@ -33,6 +33,14 @@ LAYOUTS = {
 EVERYWHERE = ("fsdp4_ep4", "cp4_ep4")
 DENSE = ("llama", "qwen3", "qwen3_5_dense")
 IN_ALL_LAYOUTS = ("qwen3_moe", "gpt_oss", "nemotron_h", "qwen3_5_moe")
+LIMIT = 1e-5
+LIMITS = {
+    # The gate of its n-gram layer is a root, whose slope is unbounded near zero: where a batch has
+    # a small gate, the gradient of these embeddings turns rounding (1e-7) into 5e-4.
+    ("qwen4_exp", "embedding"): 1e-3,
+    ("qwen4_exp", "grad_norm"): 1e-4,
+}
+AFTER_ANOTHER_CHOICE = 1e-3
 DOC = Path(__file__).parent.parent / "docs" / "parity.md"
 
 
@@ -44,16 +52,26 @@ class Difference:
     layout: str
     loss: float
     grad_norm: float
-    group: str
-    group_grad_norm: float
+    groups: dict[str, float]
+    """Gradient norms by parameter group."""
     same_choices: int = STEPS
     """Steps before a token's expert, or an indexer's pick, fell differently on rounding alone."""
     loss_after: float = 0.0
     """The largest difference of a loss from there on."""
 
     @property
-    def worst(self) -> float:
-        return max(self.loss, self.grad_norm, self.group_grad_norm)
+    def worst_group(self) -> str:
+        return max(self.groups, key=self.groups.__getitem__)
+
+    def beyond(self) -> list[str]:
+        """The figures that differ by more than they may."""
+        figures = {"loss": self.loss, "grad_norm": self.grad_norm, **self.groups}
+        return [name for name, value in figures.items() if value > limit(self.arch, name)]
+
+
+def limit(arch: str, figure: str) -> float:
+    """How far a figure may be from one process's."""
+    return LIMITS.get((arch, figure), LIMIT)
 
 
 def layouts_of(arch: str) -> tuple[str, ...]:
@@ -100,14 +118,12 @@ def difference(arch: str, layout: str, records: Records, single: Records) -> Dif
         )
         for group in single[0]["grad_norm_groups"]
     }
-    worst = max(groups, key=groups.__getitem__)
     return Difference(
         arch,
         layout,
         max(relative(a["loss"], b["loss"]) for a, b in pairs),
         max(relative(a["grad_norm"], b["grad_norm"]) for a, b in pairs),
-        worst,
-        groups[worst],
+        groups,
         len(pairs),
         max((relative(a["loss"], b["loss"]) for a, b in every[len(pairs) :]), default=0.0),
     )
@@ -138,8 +154,8 @@ def table(rows: list[Difference]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| {case_id(row)} | {row.loss:.1e} | {row.grad_norm:.1e} | {row.group} "
-        f"| {row.group_grad_norm:.1e} | {another_choice(row)} |"
+        f"| {case_id(row)} | {row.loss:.1e} | {row.grad_norm:.1e} | {row.worst_group} "
+        f"| {row.groups[row.worst_group]:.1e} | {another_choice(row)} |"
         for row in rows
     ]
     return "\n".join(lines)
@@ -155,8 +171,12 @@ def page(rows: list[Difference]) -> str:
         "A choice between two experts, or two keys of an indexer, that score the same but for the\n"
         "last digit can fall differently in another layout. Training is another from there on, so\n"
         "only the steps before are compared; the last column names the step, and how far the\n"
-        "losses are apart after it. `choices_fingerprint` in the metrics tells such a step from a\n"
-        "fault.\n\n" + table(rows) + "\n"
+        f"losses are apart after it (at most {AFTER_ANOTHER_CHOICE:g}). `choices_fingerprint` in the metrics tells such a step from a\n"
+        "fault. Up to there the bound is "
+        f"{LIMIT:g}, but for qwen4_exp's embeddings ({LIMITS['qwen4_exp', 'embedding']:g}): the\n"
+        "gate of its n-gram layer is a root, whose slope near zero turns rounding into that.\n\n"
+        + table(rows)
+        + "\n"
     )
 
 

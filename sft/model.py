@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -15,6 +16,15 @@ from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
 from sft.tied import share_buffers
+
+HEADS = (
+    "num_attention_heads",
+    "num_attention_heads_per_layer",
+    "linear_num_key_heads",
+    "mamba_num_heads",
+    "n_groups",
+)
+"""Keys of a model's configuration that context parallelism must divide."""
 
 
 def load(config: Config) -> PreTrainedModel:
@@ -72,12 +82,12 @@ def read_config(path: Path) -> PretrainedConfig:
 
 def check_fits(model: PretrainedConfig, layout: LayoutConfig) -> None:
     """Reject a layout that does not divide the model's heads or experts; raises `ConfigError`."""
-    for key in ("num_attention_heads", "linear_num_key_heads", "mamba_num_heads", "n_groups"):
-        heads = getattr(model, key, None)
-        if heads and heads % layout.cp:
+    counts = head_counts(model)
+    for key, heads in counts:
+        if heads % layout.cp:
+            fits = largest_divisor(math.gcd(*(heads for _, heads in counts)), layout.cp)
             raise ConfigError(
-                f"layout.cp={layout.cp} does not divide the model's {key}={heads}; "
-                f"use {largest_divisor(heads, layout.cp)}"
+                f"layout.cp={layout.cp} does not divide the model's {key}={heads}; use {fits}"
             )
     count = expert_count(model)
     if layout.ep > 1 and not count:
@@ -87,6 +97,16 @@ def check_fits(model: PretrainedConfig, layout: LayoutConfig) -> None:
             f"layout.ep={layout.ep} does not divide the model's {count} experts; "
             f"use {largest_divisor(count, layout.ep)}"
         )
+
+
+def head_counts(model: PretrainedConfig) -> list[tuple[str, int]]:
+    """The numbers of heads that ranks of a sequence share, by key; laguna has one a layer."""
+    values = [(key, getattr(model, key, None) or []) for key in HEADS]
+    return [
+        (key, heads)
+        for key, value in values
+        for heads in (value if isinstance(value, list) else [value])
+    ]
 
 
 def expert_count(model: PretrainedConfig) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sweep.case import plain
 from sweep.facts import Metrics, read_metrics
 from sweep.files import write_json
-from sweep.schema import ActivationCheckpointing, FeatureConf, Settings
+from sweep.schema import ExpertDispatch, Settings
 from sweep.trainers.base import Command, Launch, torchrun
 
 MEMORY = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
@@ -20,11 +21,16 @@ class SftTrainer:
     """Translates a case into the trainer's config file."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """What the trainer cannot do yet, or not on this device."""
-        missing = [name for name, asked in _asked(settings.feature).items() if asked]
-        if missing:
-            return f"sft has no {', '.join(missing)} yet"
-        if settings.layout.nodes > 1:
+        """What the trainer would refuse, on this machine or in this layout."""
+        feature, layout = settings.feature, settings.layout
+        if feature.ep_backend is ExpertDispatch.deepep:
+            if find_spec("deep_ep") is None:
+                return "DeepEP dispatch needs the deep_ep package, which is not installed"
+            if layout.ep == 1:
+                return "DeepEP dispatch needs experts on more ranks than one"
+        if feature.full_offload and layout.world_size == 1:
+            return "full offloading is FSDP's, which one process does not have"
+        if layout.nodes > 1:
             return "sft runs on one node"
         return None
 
@@ -51,16 +57,6 @@ class SftTrainer:
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return read_metrics(directory / "metrics.jsonl")
-
-
-def _asked(feature: FeatureConf) -> dict[str, bool]:
-    """The settings of a feature that the trainer does not have, and whether they are asked for."""
-    return {
-        "compile": feature.compile or feature.fullgraph,
-        "selective activation checkpointing": feature.ac is ActivationCheckpointing.selective,
-        "offloading": feature.act_offload or feature.optim_offload or feature.full_offload,
-        f"{feature.ep_backend.value} dispatch": feature.ep_backend.value != "all_to_all",
-    }
 
 
 def _config(
