@@ -23,9 +23,9 @@ def place(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
 def to_model(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
     """Replace the forward of each decoder layer; FSDP's hooks stay outside of it."""
     for layer in decoder_layers(model):
-        if memory.compile:
+        if memory.compile or memory.act_offload:
             move_hooks_outside(layer)
-        layer.forward = prepared(layer.forward, memory, device)
+        layer.forward = prepared(layer, memory, device)
 
 
 def to_optimizer(
@@ -51,14 +51,13 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def prepared(
-    forward: checkpointing.Forward, memory: MemoryConfig, device: torch.device
-) -> checkpointing.Forward:
+def prepared(layer: nn.Module, memory: MemoryConfig, device: torch.device) -> offloading.Forward:
     """A layer's forward with what is asked for, from the inside out.
 
     Full checkpointing goes around the compiled layer, which is recomputed with its random numbers.
     Selective checkpointing goes inside, since the compiler must see which operators to save.
     """
+    forward: offloading.Forward = layer.forward
     if memory.ac != "none":
         forward = checkpointing.watched(forward)
     if memory.ac == "selective":
@@ -68,14 +67,15 @@ def prepared(
     if memory.ac == "full":
         forward = checkpointing.checkpointed(forward, selective=False)
     if memory.act_offload:
-        forward = offloading.offloaded(forward, device)
+        forward = offloading.offloaded(layer, forward, device)
     return forward
 
 
 def move_hooks_outside(layer: nn.Module) -> None:
-    """Let FSDP fetch the experts of a layer with the layer, not inside of what is compiled.
+    """Let FSDP fetch the experts of a layer with the layer, not in the middle of it.
 
-    They are sharded apart from it, over fewer ranks, and FSDP's hooks break the graph.
+    They are sharded apart from it, over fewer ranks. FSDP's hooks would break a compiled graph, and
+    experts fetched later would be taken for activations.
     """
     for module in layer.modules():
         if module is not layer and isinstance(module, FSDPModule):

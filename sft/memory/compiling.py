@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -40,15 +42,33 @@ def compiled(
     torch._dynamo.config.capture_dynamic_output_shape_ops = True
     torch._dynamo.config.recompile_limit = KINDS_OF_LAYER
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+    count_breaks()
     return torch.compile(forward, backend=backend(memory, device), fullgraph=memory.fullgraph)
 
 
+class BreakCounter(logging.Handler):
+    """Counts what the compiler logs as graph breaks, whether or not the log is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        counters.add("graph_breaks", 1)
+
+
+@functools.cache
+def count_breaks() -> None:
+    """Listen to the compiler's log; its statistics leave out breaks at branches on data."""
+    log = torch._logging.getArtifactLogger("torch._dynamo.symbolic_convert", "graph_breaks")
+    if not log.isEnabledFor(logging.DEBUG):  # TORCH_LOGS did not ask to show it
+        log.setLevel(logging.DEBUG)
+        log.propagate = False
+    log.addHandler(BreakCounter())
+
+
 def count_graphs() -> None:
-    """Count what the compiler did since the last call, where there is one at work."""
+    """Count what the compiler did since the last call, where it is at work."""
     from torch._dynamo import utils
 
+    counters.add("graph_breaks", 0)  # a count of none, not none counted
     counters.add("graphs_captured", utils.counters["stats"]["unique_graphs"])
-    counters.add("graph_breaks", sum(utils.counters["graph_break"].values()))
     compiled_now = [m for m in utils.get_compilation_metrics() if m.is_forward]
     counters.add("recompiles", sum(_recompiled(m.compile_id) for m in compiled_now))
     utils.counters.clear()

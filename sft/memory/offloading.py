@@ -13,27 +13,29 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.distributed.fsdp import CPUOffloadPolicy
+from torch.utils._pytree import tree_leaves
 from transformers.distributed import fsdp
 
 from sft import counters
 from sft.gradients import local
 from sft.tied import fsdp_parameters
 
+Forward = Callable[..., Any]
 CPU = torch.device("cpu")
 
 
 class ActivationsOnCPU(save_on_cpu):
-    """torch's `save_on_cpu` for activations alone: weights stay where they are.
+    """torch's `save_on_cpu` for activations: what is in `kept` storages stays where it is.
 
     On the CPU a copy is made as well, so that the path is run.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, kept: set[int]) -> None:
         super().__init__(pin_memory=device != CPU, device_type=device.type)
         to_cpu, from_cpu = self.pack_hook, self.unpack_hook
 
         def pack(tensor: Tensor) -> Any:
-            if not is_activation(tensor):
+            if not tensor.is_floating_point() or storage(tensor) in kept:
                 return tensor.detach()
             counters.add("act_offload_bytes", tensor.nbytes)
             return to_cpu(tensor.clone() if device == CPU else tensor)
@@ -44,23 +46,24 @@ class ActivationsOnCPU(save_on_cpu):
         self.pack_hook, self.unpack_hook = pack, unpack
 
 
-def is_activation(tensor: Tensor) -> bool:
-    """Whether a saved tensor was computed from something trained, and is not a weight or its view.
+def offloaded(layer: nn.Module, forward: Forward, device: torch.device) -> Forward:
+    """A layer's forward whose saved activations wait on the CPU for backward.
 
-    Masks and positions are not: they are small, and shared by all layers.
+    Weights do not, nor what all layers are given alike (masks, rotary embeddings).
     """
-    source = tensor._base if tensor._base is not None else tensor
-    return tensor.is_floating_point() and not source.is_leaf
 
-
-def offloaded(forward: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """A layer's forward whose saved activations wait on the CPU for backward."""
-
-    def saved_on_cpu(*args: Any, **kwargs: Any) -> Any:
-        with ActivationsOnCPU(device):
-            return forward(*args, **kwargs)
+    def saved_on_cpu(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        kept = {storage(local(x)) for x in (*layer.parameters(), *given)}
+        with ActivationsOnCPU(device, kept):
+            return forward(hidden_states, *args, **kwargs)
 
     return saved_on_cpu
+
+
+def storage(tensor: Tensor) -> int:
+    """The address of the memory that a tensor and its views share."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def keep_on_cpu(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
