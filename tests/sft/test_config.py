@@ -73,6 +73,7 @@ def test_an_unknown_model_type_is_refused(tmp_path: Path) -> None:
     ("arch", "layout", "said"),
     [
         ("qwen3_moe", LayoutConfig(cp=3), "num_attention_heads"),
+        ("laguna", LayoutConfig(cp=3), "num_attention_heads_per_layer=16; use 2"),
         ("qwen3_moe", LayoutConfig(dp_shard=3, ep=3), r"does not divide the model's \d+ experts"),
         ("llama", LayoutConfig(dp_shard=2, ep=2), "llama has no experts; use 1"),
     ],
