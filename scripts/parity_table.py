@@ -41,6 +41,21 @@ LIMITS = {
     ("qwen4_exp", "grad_norm"): 1e-4,
 }
 AFTER_ANOTHER_CHOICE = 1e-3
+INTRODUCTION = """\
+# Parity: every layout computes what one process computes
+
+Largest relative difference from `single` over {steps} steps, fp32, CPU with gloo, `nano` checkpoints,
+{versions}. Made by `python scripts/parity_table.py`; asserted by `tests/sft/test_parity.py`, with
+a bound of {limit:g}, but for qwen4_exp's embeddings ({embeddings:g}): the gate of its n-gram layer
+is a root, whose slope near zero turns rounding into that.
+
+A choice between two experts, or two keys of an indexer, that score the same but for the last digit
+can fall differently in another layout. Training is another from there on, so only the steps before
+are compared; the last column names the step, and how far the losses are apart after it (at most
+{after:g}). `choices_fingerprint` in the metrics tells such a step from a fault.
+
+{table}
+"""
 DOC = Path(__file__).parent.parent / "docs" / "parity.md"
 
 
@@ -162,21 +177,13 @@ def table(rows: list[Difference]) -> str:
 
 
 def page(rows: list[Difference]) -> str:
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
-    return (
-        "# Parity: every layout computes what one process computes\n\n"
-        f"Largest relative difference from `single` over {STEPS} steps, fp32, CPU with "
-        f"gloo, `nano` checkpoints, {versions}.\n"
-        "Made by `python scripts/parity_table.py`; asserted by `tests/sft/test_parity.py`.\n\n"
-        "A choice between two experts, or two keys of an indexer, that score the same but for the\n"
-        "last digit can fall differently in another layout. Training is another from there on, so\n"
-        "only the steps before are compared; the last column names the step, and how far the\n"
-        f"losses are apart after it (at most {AFTER_ANOTHER_CHOICE:g}). `choices_fingerprint` in the metrics tells such a step from a\n"
-        "fault. Up to there the bound is "
-        f"{LIMIT:g}, but for qwen4_exp's embeddings ({LIMITS['qwen4_exp', 'embedding']:g}): the\n"
-        "gate of its n-gram layer is a root, whose slope near zero turns rounding into that.\n\n"
-        + table(rows)
-        + "\n"
+    return INTRODUCTION.format(
+        steps=STEPS,
+        versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers")),
+        limit=LIMIT,
+        embeddings=LIMITS["qwen4_exp", "embedding"],
+        after=AFTER_ANOTHER_CHOICE,
+        table=table(rows),
     )
 
 
