@@ -44,8 +44,9 @@ AFTER_ANOTHER_CHOICE = 1e-3
 INTRODUCTION = """\
 # Parity: every layout computes what one process computes
 
-Largest relative difference from `single` over {steps} steps, fp32, CPU with gloo, `nano` checkpoints,
-{versions}. Made by `python scripts/parity_table.py`; asserted by `tests/sft/test_parity.py`, with
+Largest relative difference from `single` over {steps} steps, fp32, CPU with gloo, `nano`
+checkpoints, {versions}. Made by `python scripts/parity_table.py`; asserted by
+`tests/sft/test_parity.py`, with
 a bound of {limit:g}, but for qwen4_exp's embeddings ({embeddings:g}): the gate of its n-gram layer
 is a root, whose slope near zero turns rounding into that.
 
