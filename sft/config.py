@@ -131,7 +131,7 @@ def check(config: Config) -> None:
     ):
         if value < 1:
             raise ConfigError(f"{name}={value} must be 1 or more")
-    check_memory(config.memory, layout)
+    check_memory(config.memory, layout, config.model.dtype)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -152,7 +152,7 @@ def check(config: Config) -> None:
         )
 
 
-def check_memory(memory: MemoryConfig, layout: LayoutConfig) -> None:
+def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None:
     """Reject memory features that would do nothing or could not run; raises `ConfigError`."""
     if memory.ac not in CHECKPOINTING:
         raise ConfigError(f"memory.ac={memory.ac} must be one of {', '.join(CHECKPOINTING)}")
@@ -167,10 +167,10 @@ def check_memory(memory: MemoryConfig, layout: LayoutConfig) -> None:
             "memory.full_offload needs parameters sharded over ranks; use layout.dp_shard=2"
         )
     if memory.ep_backend == "deepep":
-        check_deepep(layout)
+        check_deepep(layout, dtype)
 
 
-def check_deepep(layout: LayoutConfig) -> None:
+def check_deepep(layout: LayoutConfig, dtype: str) -> None:
     """Whether tokens could reach experts through DeepEP here; raises `ConfigError`."""
     if find_spec("deep_ep") is None:
         raise ConfigError(
@@ -179,3 +179,5 @@ def check_deepep(layout: LayoutConfig) -> None:
         )
     if layout.ep == 1:
         raise ConfigError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")
+    if dtype != "bfloat16":
+        raise ConfigError("memory.ep_backend=deepep moves bfloat16 only; use model.dtype=bfloat16")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
 from sft import choices, experts, tables
-from sft.config import Config, LayoutConfig
+from sft.config import Config, LayoutConfig, MemoryConfig
 from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
@@ -33,7 +34,7 @@ def load(config: Config) -> PreTrainedModel:
     published = read_config(path)
     check_fits(published, config.layout)
     attention.register()
-    experts.register()
+    ep_implementation(config.memory).register()
     with offloading.pinned_where_possible():
         model = AutoModelForCausalLM.from_pretrained(
             path,
@@ -51,6 +52,15 @@ def load(config: Config) -> PreTrainedModel:
     return model.train()
 
 
+def ep_implementation(memory: MemoryConfig) -> ModuleType:
+    """The module that brings tokens to their experts."""
+    if memory.ep_backend == "deepep":
+        from sft import deepep
+
+        return deepep
+    return experts
+
+
 def distributed_config(config: Config) -> DistributedConfig | None:
     """How transformers shards the model: parameters over every rank, experts over `ep`.
 
@@ -62,7 +72,7 @@ def distributed_config(config: Config) -> DistributedConfig | None:
     return DistributedConfig(
         fsdp_size=layout.world_size,
         ep_size=layout.ep,
-        ep_implementation=experts.NAME,
+        ep_implementation=ep_implementation(config.memory).NAME,
         fsdp_mixed_precision=config.model.dtype == "bfloat16",
         fsdp_cpu_offload=config.memory.full_offload,
     )
