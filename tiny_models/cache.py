@@ -92,6 +92,8 @@ def _files(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
 def _checked(folder: Path, arch: str, scale: str, seed: int) -> Path:
     if folder.exists() and manifest.problem(folder) is None:
         return folder
+    for left in folder.parent.glob(f".{folder.name}.*/"):  # by a build that was killed
+        shutil.rmtree(left)
     if folder.exists():  # it may have lost its manifest, and `write` would refuse to replace it
         shutil.rmtree(folder)
     return write(arch, scale, seed, folder)

@@ -104,10 +104,14 @@ def test_damage_is_found_and_repaired(kept: Path, damage: Callable[[Path], None]
     assert manifest.read(kept) == whole
 
 
-def test_a_build_killed_half_way_does_not_count(tmp_path: Path) -> None:
-    """What it leaves has another name, and the next request succeeds beside it."""
-    (tmp_path / ".qwen3-nano-seed0.half").mkdir()
+def test_what_a_killed_build_left_is_cleared_away(tmp_path: Path) -> None:
+    name = f"qwen3-nano-seed0-{cache.key('qwen3', 'nano', 0)[:16]}"
+    (tmp_path / f".{name}.abc").mkdir()
+    (tmp_path / f".{name}.abc" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / ".llama-nano-seed0-0.abc").mkdir()  # another's, which may still be at work
     assert manifest.problem(tiny_models.ensure("qwen3", cache=tmp_path)) is None
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert folders == {name, ".llama-nano-seed0-0.abc"}
 
 
 def test_a_cache_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -189,3 +189,17 @@ def test_building_leaves_the_callers_torch_as_it_was() -> None:
         torch.set_default_dtype(dtype)
     assert torch.equal(torch.get_rng_state(), state)
     assert {p.dtype for p in built.parameters()} == {torch.float32}
+
+
+@pytest.mark.slow
+def test_a_tiny_checkpoint_in_several_files_loads_as_it_was_built(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = tiny_models.write("laguna", "tiny", 0, tmp_path / "out")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    assert manifest.problem(folder) is None
+    loaded, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not {key: found for key, found in report.items() if found}
+    built = weights.build(tiny_models.get("laguna").config("tiny"), seed=0).state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, built[name]), name
