@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep.test_sweep import TRAINER, processes_of
+from tests.sweep.test_sweep import DUMMY_TRAINER, TRAINER, processes_of
 
 ARCHS = {"llama": "ok", "qwen3": "hang", "qwen3_moe": "exit_42"}
 
@@ -22,7 +22,7 @@ def command(outputs: Path, *arguments: str) -> list[str]:
 
 
 def cases() -> list[str]:
-    return [f"arch={','.join(ARCHS)}", "layout=cp4_ep4", "trainer=command",
+    return [f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
             TRAINER.replace("{behaviour}", "{arch}")]  # fmt: skip
 
 

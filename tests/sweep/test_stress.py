@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep.test_sweep import DUMMY, processes_of
+from tests.sweep.test_sweep import DUMMY, DUMMY_TRAINER, processes_of
 
 ARCHS = ["llama", "qwen3", "qwen3_moe", "gpt_oss", "laguna",
          "glm4_moe", "minimax_m2", "nemotron_h", "qwen3_5_moe", "deepseek_v4"]  # fmt: skip
@@ -34,7 +34,7 @@ def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path) -> 
                   for arch in ARCHS for seed in range(seeds)}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "sweep", "-m", f"arch={','.join(ARCHS)}", "layout=single",
-         f"seed=range({seeds})", "trainer=command", TRAINER, "launch.slots=2",
+         f"seed=range({seeds})", *DUMMY_TRAINER, TRAINER, "launch.slots=2",
          "launch.timeout_seconds=8", f"outputs={outputs}"],
         env={**os.environ, "BEHAVIOURS": json.dumps(behaviours)}, capture_output=True, text=True,
         timeout=880,

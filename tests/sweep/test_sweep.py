@@ -5,6 +5,7 @@ Each arch stands for a behaviour of dummy.py; two slots; one process of ours tha
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,8 +17,13 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
+from sweep.plan import quoted
+
 DUMMY = Path(__file__).with_name("dummy.py")
+DUMMY_TRAINER = ("trainer=command", "feature.compile=false")  # it compiles nothing
 TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{behaviour}}","{{output_dir}}","{{steps}}"]'
+
+ODD = "a, b = c/d %e @f [g] {h} 'j' \"k\" \\ " * 6  # more than 200 characters
 
 # arch -> behaviour, verdict, part of the message
 EXPECTED = {
@@ -68,9 +74,9 @@ def wrong(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Sweep:
     (outputs / "mlflow.db").write_bytes(empty_store.read_bytes())
     behaviours = {arch: behaviour for arch, (behaviour, _, _) in EXPECTED.items()}
     done = sweep(
-        "-m", f"arch={','.join(EXPECTED)}", "layout=cp4_ep4", "trainer=command",
+        "-m", f"arch={','.join(EXPECTED)}", "layout=cp4_ep4", *DUMMY_TRAINER,
         TRAINER.replace("{behaviour}", "{arch}"), "launch.timeout_seconds=6", "launch.slots=2",
-        f"outputs={outputs}", BEHAVIOURS=json.dumps(behaviours),
+        f"outputs={outputs}", f"+trainer.env.ODD={quoted(ODD)}", BEHAVIOURS=json.dumps(behaviours),
     )  # fmt: skip
     folder = next(path.parent for path in outputs.glob("*/sweep.json"))
     return Sweep(done.returncode, done.stdout + done.stderr, folder, processes_of(outputs))
@@ -99,7 +105,13 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
             spans += [(launch["started"], launch["started"] + launch["seconds"])
                       for launch in facts["launches"]]  # fmt: skip
         together = [sum(start <= begin < end for start, end in spans) for begin, _ in spans]
-        assert max(together) == 2
+        assert max(together) <= 2
+        changes = [
+            line.split()[2] for line in wrong.out.splitlines() if line[2:3] == line[5:6] == ":"
+        ]
+        starts = [change == "running" for change in changes if change != "running,"]
+        running = list(itertools.accumulate(1 if start else -1 for start in starts))
+        assert (max(running), running[-1]) == (2, 0)
 
     def test_shows_the_stacks_of_a_hang_and_the_log_of_a_crash(self, wrong: Sweep) -> None:
         assert "in misbehave" in wrong.out
@@ -133,6 +145,10 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
         crashed = {file.path for file in client.list_artifacts(cases["qwen3"].info.run_id)}
         assert {"facts.json", "failure.md", "launches"} <= crashed
 
+    def test_hands_odd_characters_through_unchanged(self, wrong: Sweep) -> None:
+        seen = json.loads((wrong.case("llama") / "launches/1_train/environment.json").read_text())
+        assert seen["ODD"] == ODD
+
     def test_keeps_the_environment_out_of_its_files(self, wrong: Sweep) -> None:
         written = [path for path in wrong.folder.rglob("*")
                    if path.is_file() and path.name != "environment.json"]  # fmt: skip
@@ -142,7 +158,7 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
 
 @pytest.mark.slow
 def test_one_case_in_the_foreground_streams_its_log_and_says_how_it_ended(outputs: Path) -> None:
-    arguments = ["arch=llama", "layout=cp4_ep4", "trainer=command", f"outputs={outputs}"]
+    arguments = ["arch=llama", "layout=cp4_ep4", *DUMMY_TRAINER, f"outputs={outputs}"]
     good = sweep(*arguments, TRAINER.replace("{behaviour}", "ok"))
     assert good.returncode == 0, good.stderr
     assert "training as ok" in good.stdout
