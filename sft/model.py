@@ -21,11 +21,10 @@ from sft.tied import share_buffers
 HEADS = (
     "num_attention_heads",
     "num_attention_heads_per_layer",
-    "linear_num_key_heads",
+    "linear_num_value_heads",
     "mamba_num_heads",
-    "n_groups",
 )
-"""Keys of a model's configuration that context parallelism must divide."""
+"""Keys of a model's configuration that context parallelism must divide; fewer keys are repeated."""
 
 
 def load(config: Config) -> PreTrainedModel:
