@@ -2,6 +2,11 @@
 
 A rank scores its own queries against everybody's keys, and the picks are gathered: attention has
 every query, with some of the heads. Indexers have no gradient.
+
+A pick is a threshold: two scores that differ in their last digits can fall differently in another
+layout. Of about 35,000 choices in five steps of a nano glm_moe_dsa, one did so between one process
+and four ranks (0.4134104 and 0.4134102, each above the other once). It moved 142 of the document's
+token losses, the step's loss by 1e-4, and nothing before it differed by more than 1e-6.
 """
 
 from __future__ import annotations
