@@ -6,7 +6,7 @@ import textwrap
 
 from sweep.files import conf_dir
 
-GROUPS = ("arch", "layout", "feature", "trainer", "scale", "hydra/launcher")
+GROUPS = ("suite", "arch", "layout", "feature", "trainer", "scale", "hydra/launcher")
 
 _TEXT = """\
 Train a tiny model of every architecture, in every layout, with every feature; say what broke.
@@ -17,6 +17,12 @@ Train a tiny model of every architecture, in every layout, with every feature; s
       each combination, as jobs, with a live table
   python -m sweep -m arch=llama layout=single,fsdp4_ep4 steps=8 launch.timeout_seconds=300
       any setting can be changed, and with -m have several values
+  python -m sweep -m suite=nightly plan=true
+      a whole suite: list its cases, launches and estimates; without plan=true, run it
+  python -m sweep -m suite=nightly arch=qwen3_moe shard=1/4
+      choices narrow a suite; shard=I/N is the part of one of N runners
+  python -m sweep -m resume_sweep=latest
+      go on with an interrupted sweep (or one by its id); rerun=failed runs its failures again
 
 Choices:
 {choices}

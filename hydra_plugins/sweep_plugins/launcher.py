@@ -1,6 +1,7 @@
 """Launchers: the submitit plugin's own, with a bound on what runs at once."""
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ class SlotLauncher(LocalLauncher):
 
         def start(index: int, gpus: Sequence[str]) -> Any:
             overrides = [*job_overrides[index], *([f"gpus='{','.join(gpus)}'"] if gpus else [])]
-            with _environment(session.job_environment(markers[index])):
+            with _deaf_to_ctrl_c(), _environment(session.job_environment(markers[index])):
                 job = self._submit(session.folder, overrides, initial_job_idx + index)
             session.started(index, markers[index])
             return job
@@ -92,6 +93,16 @@ def _lost(reason: str) -> JobReturn:
     lost = JobReturn(status=JobStatus.FAILED)
     lost.return_value = RuntimeError(reason)
     return lost
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process started here ignores SIGINT, which a terminal sends to all: we end it in order."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -46,7 +46,10 @@ def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, s
     while not list(outputs.glob("*/qwen3-*/launches/1_train/metrics.jsonl")):
         assert time.monotonic() < deadline, "the second case never started"
         time.sleep(0.1)
-    sweep.send_signal(stop)
+    if stop is signal.SIGINT:  # a terminal's Ctrl-C reaches the whole process group
+        os.killpg(sweep.pid, stop)
+    else:
+        sweep.send_signal(stop)
     said, _ = sweep.communicate(timeout=90)
     return sweep.returncode, said
 
@@ -106,6 +109,17 @@ def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs
     assert json.loads((folder / "sweep.json").read_text())["cases"] == [
         "llama-cp4_ep1-base", "qwen3-cp4_ep1-base", "qwen3_moe-cp4_ep4-base",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_sweep_in_order_and_without_a_traceback(outputs: Path) -> None:
+    code, said = stop_in_the_second_case(outputs, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in said
+    assert "2 of 3 cases have no result" in said
+    assert left_after(outputs, seconds=1) == []
+    (facts,) = outputs.glob("*/qwen3-*/facts.json")
+    assert json.loads(facts.read_text())["interrupted"]
 
 
 @pytest.mark.slow
