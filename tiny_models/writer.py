@@ -96,14 +96,24 @@ def _usable(out: str | os.PathLike[str]) -> Path:
     if not os.fspath(out):
         raise TinyModelError("no folder to write to: name one with --out")
     folder = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow the link to replace
+    try:
+        objection = _objection(folder)
+    except OSError as error:  # a folder that may not even be looked into, a name too long
+        raise TinyModelError(_explain(error, folder)) from error
+    if objection:
+        raise TinyModelError(objection)
+    return folder
+
+
+def _objection(folder: Path) -> str | None:
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
-        raise TinyModelError(f"{nearest} is not a folder: name another with --out")
-    if folder.is_dir() and any(folder.iterdir()) and manifest.read(folder) is None:
-        raise TinyModelError(
+        return f"{nearest} is not a folder: name another with --out"
+    if nearest == folder and any(folder.iterdir()) and manifest.read(folder) is None:
+        return (
             f"{folder} holds something else than a tiny model: empty it or name another with --out"
         )
-    return folder
+    return None
 
 
 def _check_space(stage: Path, built: PreTrainedModel) -> None:

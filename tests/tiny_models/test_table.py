@@ -61,8 +61,8 @@ def test_the_page_has_every_arch_with_the_size_that_it_has(scale: str) -> None:
 
 @both_scales
 def test_the_page_claims_no_more_time_and_memory_than_is_allowed(scale: str) -> None:
-    for arch, (_, _, _, _, cpu_seconds, peak) in on_page(scale).items():
-        assert float(cpu_seconds) < LIMIT_SECONDS[scale], arch
+    for arch, (_, _, _, seconds, cpu_seconds, peak) in on_page(scale).items():
+        assert max(float(seconds), float(cpu_seconds)) < LIMIT_SECONDS[scale], arch
         assert scale == "nano" or float(peak) <= PEAK, arch
 
 
@@ -84,6 +84,6 @@ def test_writing_takes_at_most_two_and_a_half_times_the_checkpoint() -> None:
     )
     assert done.returncode == 0, done.stderr
     _, parameters, megabytes, _, cpu_seconds, peak = rows(done.stdout)["laguna"]
-    assert float(megabytes) * 1e6 >= 4 * int(parameters.replace(",", ""))
+    assert float(megabytes) == pytest.approx(4e-6 * int(parameters.replace(",", "")), rel=0.01)
     assert float(cpu_seconds) < LIMIT_SECONDS["tiny"]
     assert 0.9 < float(peak) <= PEAK

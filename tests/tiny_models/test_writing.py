@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,10 +77,27 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     fails_with(tmp_path / "file" / "out", "file is not a folder: name another with --out")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    fails_with(tmp_path / "out", r"cannot write .*Permission denied")
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Not root meanwhile, who may write anywhere."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(me)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+@pytest.mark.usefixtures("nobody")
+def test_a_folder_without_permission_is_refused(mode: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # pytest's own are root's alone
+        Path(folder).chmod(mode)
+        fails_with(Path(folder) / "out", r"cannot write .*out \(Permission denied\).*--out")
+        Path(folder).chmod(0o755)
+
+
+def test_a_name_too_long_is_refused(tmp_path: Path) -> None:
+    fails_with(tmp_path / ("x" * 300), r"cannot write .* \(File name too long\)")
 
 
 def test_a_disk_that_refuses_is_reported_as_unwritable(
