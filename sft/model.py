@@ -44,6 +44,8 @@ def load(config: Config) -> PreTrainedModel:
             distributed_config=distributed_config(config),
             local_files_only=True,
         )
+    if config.memory.full_offload:
+        model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
     tables.reload(model, path)
     install(model)
     choices.watch_experts(model)
