@@ -94,7 +94,7 @@ def test_what_the_trainer_cannot_do_is_unavailable_with_the_reason() -> None:
     overrides = ["arch=llama", "layout=single", "feature.ep_backend=deepep"]
     one = plan([overrides], composed, CPU)[0]
     assert one.unavailable is not None
-    assert "deepep" in one.unavailable
+    assert "deep_ep" in one.unavailable
 
 
 @pytest.mark.parametrize(
