@@ -57,6 +57,8 @@ def _note_experts(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...
 @torch.library.custom_op("sft::note_choices", mutates_args=())
 def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
     """Choices are indices [tokens, k], or booleans [tokens, candidates]."""
+    if torch._C._current_graph_task_id() != -1:
+        return x.clone()  # computed again in backward: noted before
     if choices.dtype == torch.bool:
         weights = torch.arange(1, choices.shape[1] + 1, device=choices.device).square() % PRIME
         chosen = choices.double() @ weights.double()
