@@ -81,8 +81,9 @@ def code(rng: random.Random) -> tuple[str, str]:
     return question, answer
 
 
-def advice(rng: random.Random) -> tuple[str, str]:
-    who, place, count = rng.choice(PEOPLE), rng.choice(PLACES), rng.randint(1, 30)
+def advice(rng: random.Random, count: int | None = None) -> tuple[str, str]:
+    who, place = rng.choice(PEOPLE), rng.choice(PLACES)
+    count = count or rng.randint(1, 30)
     question = f"What should {who} keep in mind when moving the {rng.choice(THINGS)} to {place}?"
     picked = [rng.choice(REMARKS) for _ in range(count)]
     return question, f"{who} should plan for {count + 1} trips. " + " ".join(picked)
@@ -96,8 +97,18 @@ def conversation(rng: random.Random) -> list[Message]:
     messages: list[Message] = []
     if rng.random() < 0.4:
         messages.append({"role": "system", "content": "Answer briefly and show the arithmetic."})
-    for _ in range(min(7, int(rng.expovariate(0.6)) + 1)):
+    for _ in range(min(7, int(rng.expovariate(0.9)) + 1)):
         question, answer = rng.choice(KINDS)(rng)
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": answer})
+    return messages
+
+
+def long_conversation(rng: random.Random) -> list[Message]:
+    """A document longer than what the indexers of published models keep."""
+    messages: list[Message] = []
+    for _ in range(5):
+        question, answer = advice(rng, count=24)
         messages.append({"role": "user", "content": question})
         messages.append({"role": "assistant", "content": answer})
     return messages
@@ -111,10 +122,17 @@ def unanswered(rng: random.Random) -> list[Message]:
     ]
 
 
-def documents(seed: int = 0, count: int = 36) -> list[list[Message]]:
-    """`count` conversations with an unanswered one in every sixteen."""
+def documents(seed: int = 0, count: int = 40) -> list[list[Message]]:
+    """`count` conversations, every twelfth a long one, every sixteenth an unanswered one."""
     rng = random.Random(seed)
-    return [unanswered(rng) if n % 16 == 7 else conversation(rng) for n in range(count)]
+    return [kind_of(number)(rng) for number in range(count)]
+
+
+def kind_of(number: int) -> Callable[[random.Random], list[Message]]:
+    """What the document of a number is."""
+    if number % 16 == 7:
+        return unanswered
+    return long_conversation if number % 12 == 3 else conversation
 
 
 def main() -> None:

@@ -16,6 +16,9 @@ from sweep.machine import Machine
 from sweep.schema import Device, LayoutConf, Settings
 
 
+ROW_TOKENS = {"nano": 512, "tiny": 2048}
+
+
 class Case(BaseModel):
     """The labels of a case, as they appear on disk, in MLflow and in reports."""
 
@@ -58,6 +61,8 @@ def settings_of(config: DictConfig, machine: Machine) -> Settings:
         settings.device = Device(machine.device)
     if settings.scale.name == "auto":
         settings.scale.name = "tiny" if settings.device is Device.cuda else "nano"
+    if settings.data.seq_len is None:
+        settings.data.seq_len = ROW_TOKENS[settings.scale.name]
     settings.steps = max(settings.steps, settings.feature.min_steps or 1)
     if not settings.arch.moe:
         settings.layout = replace(settings.layout, ep=1)

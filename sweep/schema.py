@@ -119,7 +119,7 @@ class CommandConf(TrainerConf):
 class DataConf:
     """The training data: packed chat documents, the same global batch in every layout."""
 
-    seq_len: int = 512
+    seq_len: int | None = None  # tokens a row; 512 at nano, 2048 at tiny, whose indexers keep more
     global_batch: int = 4
     micro_batch: int = 1
     seed: int = 0

@@ -62,7 +62,8 @@ def test_a_dense_arch_runs_a_layout_without_expert_parallelism() -> None:
 
 def test_the_scale_and_device_follow_the_machine() -> None:
     overrides = ["arch=llama", "layout=single"]
-    assert planned(overrides)[0].case.scale == "nano"
+    on_cpu = planned(overrides)[0]
+    assert (on_cpu.case.scale, on_cpu.settings.data.seq_len) == ("nano", 512)
     on_gpu = planned(overrides, machine=Machine(("0", "1")))[0].case
     assert (on_gpu.scale, on_gpu.device) == ("tiny", "cuda")
 
