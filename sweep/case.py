@@ -15,7 +15,6 @@ from sweep.errors import RequestError
 from sweep.machine import Machine
 from sweep.schema import Device, LayoutConf, Settings
 
-
 ROW_TOKENS = {"nano": 512, "tiny": 2048}
 
 
