@@ -6,11 +6,12 @@ python scripts/parity_table.py qwen3_moe gpt_oss    # some, to the terminal
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -41,6 +42,7 @@ LIMITS = {
     ("qwen4_exp", "grad_norm"): 1e-4,
 }
 AFTER_ANOTHER_CHOICE = 1e-3
+ORDERS = 3
 INTRODUCTION = """\
 # Parity: every layout computes what one process computes
 
@@ -94,15 +96,15 @@ def layouts_of(arch: str) -> tuple[str, ...]:
     return tuple(LAYOUTS)[1:] if arch in IN_ALL_LAYOUTS else EVERYWHERE
 
 
-def train(arch: str, layout: str, folder: Path, **data: int) -> Records:
-    """The metrics of a few steps of a `nano` checkpoint in fp32."""
+def train(arch: str, layout: str, folder: Path, seed: int = 0) -> Records:
+    """The metrics of a few steps of a `nano` checkpoint in fp32, on the data in a seed's order."""
     dp_shard, cp, ep = LAYOUTS[layout]
-    out = folder / f"{arch}-{layout}"
+    out = folder / f"{arch}-{layout}-{seed}"
     out.mkdir(parents=True)
     config = {
         "model": {"path": str(tiny_models.ensure(arch, "nano", 0))},
         "layout": {"dp_shard": dp_shard, "cp": cp, "ep": 1 if arch in DENSE else ep},
-        "data": data,
+        "data": {"seed": seed},
         "steps": STEPS,
         "output_dir": str(out),
     }
@@ -127,7 +129,8 @@ def difference(arch: str, layout: str, records: Records, single: Records) -> Dif
     for ours, theirs in every:
         assert ours["global_batch_digest"] == theirs["global_batch_digest"], "different batches"
     pairs = list(itertools.takewhile(lambda pair: choices(pair[0]) == choices(pair[1]), every))
-    assert pairs, f"{arch}-{layout}: other experts or keys than one process at the first step"
+    if not pairs:
+        raise AnotherChoiceError(f"{arch}-{layout}: other experts or keys at the first step")
     groups = {
         group: max(
             relative(a["grad_norm_groups"][group], b["grad_norm_groups"][group]) for a, b in pairs
@@ -145,11 +148,33 @@ def difference(arch: str, layout: str, records: Records, single: Records) -> Dif
     )
 
 
+class AnotherChoiceError(AssertionError):
+    """A choice fell differently at the first step: there is nothing to compare."""
+
+
 def compare(arch: str, folder: Path) -> Iterator[Difference]:
-    """Every layout of an architecture against one process."""
-    single = train(arch, "single", folder)
+    """Every layout of an architecture against one process.
+
+    A tie that rounding decides at the first step is rare, on one order of the data; a fault in a
+    forward pass changes choices on every one.
+    """
+    single = functools.cache(functools.partial(train, arch, "single", folder))
     for layout in layouts_of(arch):
-        yield difference(arch, layout, train(arch, layout, folder), single)
+        yield first_comparable(
+            lambda seed, layout=layout: difference(
+                arch, layout, train(arch, layout, folder, seed), single(seed)
+            )
+        )
+
+
+def first_comparable(on_data: Callable[[int], Difference]) -> Difference:
+    """The difference on the first order of the data whose first step made the same choices."""
+    for seed in range(ORDERS - 1):
+        try:
+            return on_data(seed)
+        except AnotherChoiceError as chosen:
+            print(chosen, f"on the data of seed {seed}", flush=True)
+    return on_data(ORDERS - 1)
 
 
 def case_id(row: Difference) -> str:

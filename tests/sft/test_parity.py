@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,24 @@ def test_steps_after_another_choice_of_experts_are_told_apart() -> None:
 def test_another_choice_at_the_first_step_is_no_rounding() -> None:
     single = [record(1.0, 2.0) for _ in range(parity_table.STEPS)]
     wrong = [record(1.0, 2.0, 8.0) for _ in single]
-    with pytest.raises(AssertionError, match="at the first step"):
+    with pytest.raises(parity_table.AnotherChoiceError, match="at the first step"):
         parity_table.difference("qwen3_moe", "cp4_ep4", wrong, single)
+
+
+def test_a_tie_on_one_order_of_the_data_is_passed_over_and_a_fault_on_every_one_is_not() -> None:
+    row = Difference("qwen3_moe", "cp4_ep4", 0, 0, {})
+
+    def tied_until(good: int) -> Callable[[int], Difference]:
+        def on_data(seed: int) -> Difference:
+            if seed < good:
+                raise parity_table.AnotherChoiceError("at the first step")
+            return row
+
+        return on_data
+
+    assert parity_table.first_comparable(tied_until(1)) is row
+    with pytest.raises(parity_table.AnotherChoiceError):
+        parity_table.first_comparable(tied_until(parity_table.ORDERS))
 
 
 def test_a_dense_case_is_named_by_the_expert_degree_it_runs_with() -> None:
