@@ -12,6 +12,9 @@ PYTEST_ARGS ?=
 OUTPUTS ?= outputs
 PORT ?= 5000
 
+# Every rank imports thousands of modules: they are compiled once, when first imported.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help env sweep test test-fast check format recorded ui clean
 
