@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 QUIET = {
@@ -22,3 +23,8 @@ settings.load_profile("here")
 for key, value in QUIET.items():  # before anything imports a library that reads it
     os.environ.setdefault(key, value)
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a test never writes to the developer's server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What fails fast fails first."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
