@@ -95,9 +95,8 @@ def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: 
     marker = env[processes.MARKER]
     with (directory / LOG).open("wb") as log:
         process = subprocess.Popen(
-            facts.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env,
-            start_new_session=True,
-            preexec_fn=processes.dependent,  # noqa: PLW1509  # calls C only, loaded before the fork
+            processes.dependent(facts.argv), stdin=subprocess.DEVNULL, stdout=log,
+            stderr=subprocess.STDOUT, env=env, start_new_session=True,
         )  # fmt: skip
     write_json(directory / PROCESS, {"pid": process.pid, "marker": marker})
     log_copy = _LogCopy(directory / LOG, watch.stream)

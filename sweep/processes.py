@@ -7,10 +7,11 @@ process that a launch starts inherits a marker in its environment, and is found 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import errno
 import os
-import resource
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,14 +20,23 @@ import psutil
 
 MARKER = "SWEEP_LAUNCH"  # environment: one launch of a trainer
 JOB_MARKER = "SWEEP_JOB"  # environment: the job that launches it, and all below
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)  # loaded before any fork
+_DEPENDENT = """\
+import ctypes, os, resource, sys
+ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
-def dependent() -> None:
-    """Run in a new process before exec: ends with its parent, and leaves no core file."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def dependent(argv: list[str]) -> list[str]:
+    """`argv` as a program that ends with its parent, and leaves no core file.
+
+    Said by a Python between fork and exec, not by `preexec_fn`: that runs in a copy of ours,
+    where libraries with threads of their own have crashed it. Raises FileNotFoundError.
+    """
+    if shutil.which(argv[0]) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return [sys.executable, "-I", "-S", "-c", _DEPENDENT, *argv]
 
 
 def marked(marker: str) -> list[psutil.Process]:

@@ -28,7 +28,8 @@ Choices:
 {choices}
 
 Settings with their defaults:  python -m sweep arch=llama layout=single --cfg job
-Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as in {conf}
+Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as in
+  {conf}
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points.

@@ -26,7 +26,8 @@ def report(directory: Path, lines: list[str]) -> None:
 
 
 def sleeper(*, detached: bool) -> None:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+    # whose it is can be told from its command line: other tests may run on the machine
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *sys.argv[1:]],
                      start_new_session=detached)  # fmt: skip
 
 

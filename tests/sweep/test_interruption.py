@@ -38,8 +38,9 @@ def finished(folder: Path) -> dict[str, str]:
 
 
 def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, str]:
+    # a shell starts what runs in the background with SIGINT ignored, and so these tests
     sweep = subprocess.Popen(
-        command(outputs, *cases()), env=environment(), text=True,
+        ["env", "--default-signal=INT", *command(outputs, *cases())], env=environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
