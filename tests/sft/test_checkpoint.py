@@ -197,7 +197,10 @@ def test_sharded_state_comes_back_and_can_go_to_another_layout(
     whole = run("whole", 4, 1, save_at=[5])[5:]
     place = str(checkpoints.folder(str(tmp_path / "whole"), 5))
     assert compared(run("same", 4, 1, resume_from=place)) == compared(whole)
+    same = True
     for ours, theirs in zip(run("other", 1, 4, resume_from=place), whole, strict=True):
+        same = same and parity_table.choices(ours) == parity_table.choices(theirs)
+        limit = parity_table.LIMIT if same else parity_table.AFTER_ANOTHER_CHOICE
         assert ours["global_batch_digest"] == theirs["global_batch_digest"]
-        assert parity_table.relative(ours["loss"], theirs["loss"]) < 1e-6
-        assert parity_table.relative(ours["grad_norm"], theirs["grad_norm"]) < 1e-5
+        assert parity_table.relative(ours["loss"], theirs["loss"]) < limit
+        assert parity_table.relative(ours["grad_norm"], theirs["grad_norm"]) < limit
