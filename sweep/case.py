@@ -121,8 +121,10 @@ def _check(settings: Settings) -> None:
         raise RequestError(f"steps={settings.steps}: a case trains at least one step")
     last = max(settings.steps, settings.feature.min_steps or 1)
     resume_at = settings.feature.resume_at
-    if resume_at is not None and not 1 <= resume_at < last:
-        raise RequestError(f"feature.resume_at={resume_at}: say a step before the last, {last}")
+    if resume_at != sorted(set(resume_at)) or not all(1 <= step < last for step in resume_at):
+        raise RequestError(
+            f"feature.resume_at={resume_at}: say rising steps before the last, {last}"
+        )
     if settings.launch.timeout_seconds <= 0:
         raise RequestError(f"launch.timeout_seconds={settings.launch.timeout_seconds}: say above 0")
     if settings.launch.slots is not None and settings.launch.slots < 1:

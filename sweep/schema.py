@@ -75,7 +75,8 @@ class FeatureConf:
     optim_offload: bool = False
     full_offload: bool = False
     ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
-    resume_at: int | None = None  # save after this step, and go on from there in a fresh process
+    # save after each of these steps, and go on from there in fresh processes, one after another
+    resume_at: list[int] = field(default_factory=list)
     min_steps: int | None = None  # the case trains at least so many
 
 

@@ -40,7 +40,7 @@ def select(
 
 def unit_of(one: Planned) -> Unit:
     """An arch's base cases (a resumed one is one of them), or its feature cases."""
-    is_base = one.case.feature == "base" or one.settings.feature.resume_at is not None
+    is_base = one.case.feature == "base" or bool(one.settings.feature.resume_at)
     return one.case.arch, "base" if is_base else "features"
 
 

@@ -38,13 +38,22 @@ class Delta:
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:
-    """Compare the resumed launch with the first; None where the case does not resume."""
-    if not facts.asked.get("resume_at"):
+    """Compare each resumed launch with the first; None where the case does not resume."""
+    asked = facts.asked.get("resume_at")
+    if not asked:
         return None
-    launches = {launch.name: launch for launch in facts.launches}
-    whole, resumed = launches.get("train"), launches.get("resume")
-    if whole is None or resumed is None:
-        return _finding(Outcome.INCONCLUSIVE, "the resumed launch never ran")
+    if len(facts.launches) <= len(asked):
+        message = f"{len(facts.launches)} of {len(asked) + 1} launches ran"
+        return _finding(Outcome.INCONCLUSIVE, message)
+    whole, *resumed = facts.launches
+    findings = [_compared(whole, one, facts) for one in resumed]
+    worst = next((one for one in findings if one.outcome is not Outcome.PASS), findings[0])
+    names = {name for one in findings for name in one.metrics}
+    largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in names}
+    return worst.model_copy(update={"metrics": largest})
+
+
+def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding:
     pairs = _pairs(whole, resumed)
     if len(pairs) < 2:
         message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"

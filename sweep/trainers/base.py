@@ -55,6 +55,15 @@ class Trainer(Protocol):
         ...
 
 
+def train_and_resume(settings: Settings) -> list[Launch]:
+    """From the first step to the last; then from each saved step on, each in fresh processes."""
+    launches = [Launch("train", 1, settings.steps)]
+    for number, step in enumerate(settings.feature.resume_at, start=1):
+        name = "resume" if number == 1 else f"resume_{number}"
+        launches.append(Launch(name, step + 1, settings.steps))
+    return launches
+
+
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
     """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
     ranks = str(directory / "ranks")

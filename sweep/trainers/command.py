@@ -17,7 +17,7 @@ class CommandTrainer:
 
     def unavailable(self, settings: Settings) -> str | None:
         """A program of the user's own can run everything, except go on: nobody says how."""
-        return "trainer=command cannot resume" if settings.feature.resume_at is not None else None
+        return "trainer=command cannot resume" if settings.feature.resume_at else None
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Only if the command asks where the checkpoint is."""

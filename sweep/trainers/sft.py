@@ -11,7 +11,7 @@ from sweep.case import plain
 from sweep.facts import Metrics, read_metrics
 from sweep.files import write_json
 from sweep.schema import ExpertDispatch, Settings
-from sweep.trainers.base import Command, Launch, torchrun
+from sweep.trainers.base import Command, Launch, torchrun, train_and_resume
 
 MEMORY = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
           "ep_backend")  # fmt: skip
@@ -39,11 +39,8 @@ class SftTrainer:
         return True
 
     def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; to resume, a second from the saved step on."""
-        launches = [Launch("train", 1, settings.steps)]
-        if settings.feature.resume_at is not None:
-            launches.append(Launch("resume", settings.feature.resume_at + 1, settings.steps))
-        return launches
+        """One from the first step to the last; then one from each saved step on."""
+        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
@@ -78,11 +75,14 @@ def _config(
 
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
-    saved_at = settings.feature.resume_at
-    if launch.name == "resume":
-        folder = directory.parent / "1_train" / "checkpoints" / f"step_{saved_at}"
-        return {"save_at": [], "resume_from": str(folder)}
-    return {"save_at": [] if saved_at is None else [saved_at], "resume_from": None}
+    """Each launch saves what the next one goes on from."""
+    steps = settings.feature.resume_at
+    number = train_and_resume(settings).index(launch)
+    if number == 0:
+        return {"save_at": steps[:1], "resume_from": None}
+    before = next(directory.parent.glob(f"{number}_*"))
+    folder = before / "checkpoints" / f"step_{steps[number - 1]}"
+    return {"save_at": steps[number : number + 1], "resume_from": str(folder)}
 
 
 TRAINER = SftTrainer()

@@ -37,7 +37,11 @@ def complaint(
         (["-m", *CASE, "steps=0"], "steps=0: a case trains at least one step"),
         ([*CASE, "trainer=command"], "missing mandatory value: argv (key trainer.argv)"),
         ([*CASE, "dtype=float8"], "dtype"),
-        ([*CASE, "feature=resume", "feature.resume_at=8"], "say a step before the last, 8"),
+        ([*CASE, "feature=resume", "feature.resume_at=[8]"], "say rising steps before the last, 8"),
+        (
+            [*CASE, "feature=resume", "feature.resume_at=[5,3]"],
+            "say rising steps before the last, 8",
+        ),
         ([*CASE, "suite=nightly"], "suite=... is about a sweep: add -m"),
         (["-m", "suite=nite"], "suite=nite: no such suite; choose from nightly, resume_all, smoke"),
         (["-m", "suite=smoke", "shard=3/2"], "shard=3/2: say I/N"),

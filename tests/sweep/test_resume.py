@@ -30,11 +30,13 @@ WHOLE = [step(n) for n in range(1, 9)]
 AFTER = WHOLE[5:]
 
 
-def checked(make_facts: Make, resumed: list[Step] | None) -> Finding:
-    facts = make_facts(WHOLE).model_copy(update={"asked": {"cp": 1, "ep": 1, "resume_at": 5}})
-    if resumed is not None:
-        second = make_facts(resumed, name="resume", directory="launches/2_resume").launches
-        facts.launches.extend(second)
+def checked(make_facts: Make, *resumed: list[Step] | None, at: tuple[int, ...] = (5,)) -> Finding:
+    asked = {"cp": 1, "ep": 1, "resume_at": list(at)}
+    facts = make_facts(WHOLE).model_copy(update={"asked": asked})
+    for number, steps in enumerate(resumed, start=2):
+        if steps is not None:
+            directory = f"launches/{number}_resume"
+            facts.launches += make_facts(steps, name="resume", directory=directory).launches
     finding = resume.check(facts, Context())
     assert finding is not None
     return finding
@@ -48,6 +50,16 @@ def test_an_equal_continuation_passes_with_a_delta_of_zero(make_facts: Make) -> 
     finding = checked(make_facts, AFTER)
     assert finding.outcome is Outcome.PASS
     assert finding.metrics == {"resume/loss_delta_max": 0.0, "resume/grad_norm_delta_max": 0.0}
+
+
+def test_a_run_that_was_resumed_twice_is_compared_twice(make_facts: Make) -> None:
+    from_3 = WHOLE[3:]
+    assert checked(make_facts, from_3, AFTER, at=(3, 5)).outcome is Outcome.PASS
+    finding = checked(make_facts, from_3, changed(7, loss=2.4), at=(3, 5))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.folder == "launches/3_resume"
+    assert finding.metrics["resume/loss_delta_max"] == pytest.approx(0.1)
+    assert checked(make_facts, from_3, at=(3, 5)).outcome is Outcome.INCONCLUSIVE
 
 
 def test_a_case_that_does_not_resume_has_no_such_finding(make_facts: Make) -> None:

@@ -1,0 +1,49 @@
+"""The config that the built-in trainer gets, and what it is told to save and go on from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import schema, trainers
+from sweep.schema import Settings
+
+
+@pytest.fixture
+def settings() -> Settings:
+    found = Settings(steps=8, trainer=schema.SftConf())
+    found.arch.name, found.arch.moe = "llama", False
+    found.layout = schema.LayoutConf(world_size=2, dp_shard=2, cp=1, ep=1)
+    found.feature.name = "resume_twice"
+    return found
+
+
+def configs(settings: Settings, case_dir: Path) -> list[dict[str, Any]]:
+    """The config of every launch of the case, in order."""
+    sft, found = trainers.load("sft"), []
+    for number, launch in enumerate(sft.launches(settings), start=1):
+        directory = case_dir / "launches" / f"{number}_{launch.name}"
+        directory.mkdir(parents=True)
+        sft.command(settings, launch, directory, Path("model"))
+        found.append(json.loads((directory / "config.json").read_text()))
+    return found
+
+
+def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.feature.resume_at = [3, 5]
+    launches = tmp_path / "launches"
+    assert [one["checkpoint"] for one in configs(settings, tmp_path)] == [
+        {"save_at": [3], "resume_from": None},
+        {"save_at": [5], "resume_from": str(launches / "1_train" / "checkpoints" / "step_3")},
+        {"save_at": [], "resume_from": str(launches / "2_resume" / "checkpoints" / "step_5")},
+    ]
+
+
+def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: Path) -> None:
+    [config] = configs(settings, tmp_path)
+    assert config["checkpoint"] == {"save_at": [], "resume_from": None}
