@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweep.store import Store
+from sweep.store import Location
 
 LIMIT = 1000  # of the latest runs: never all of them
 
@@ -14,8 +14,8 @@ def durations(outputs: Path, device: str, before: float) -> dict[str, list[float
 
     Empty where nothing is recorded, or the store does not answer: estimates are no reason to stop.
     """
-    client = Store.at(outputs, "").reader()
-    if client is None:
+    store = Location.at(outputs)
+    if not store.exists:
         return {}
     query = (
         f"tags.kind = 'case' and tags.verdict = 'passed' and tags.device = '{device}'"
@@ -23,6 +23,7 @@ def durations(outputs: Path, device: str, before: float) -> dict[str, list[float
     )
     found: dict[str, list[float]] = {}
     try:
+        client = store.client
         experiments = [one.experiment_id for one in client.search_experiments()]
         runs = client.search_runs(
             experiments, query, max_results=LIMIT, order_by=["attributes.start_time DESC"]

@@ -27,7 +27,7 @@ from sweep.machine import Machine
 from sweep.plan import Planned, quoted
 from sweep.progress import Progress
 from sweep.report import Result, rerun_command
-from sweep.store import Store
+from sweep.store import Writer
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ class Session:
     ) -> None:
         settings = planned[0].settings
         outputs = Path(settings.outputs)
-        self._store = Store.at(outputs, experiment)
+        self._store = Writer.at(outputs, experiment)
         self.machine = machine
         self.slots = settings.launch.slots
         self.planned = planned

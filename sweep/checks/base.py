@@ -33,6 +33,12 @@ class Finding(BaseModel):
 
 @dataclass(frozen=True)
 class Context:
-    """What a case is compared with: the facts of the sweep's cases by id."""
+    """What a case is compared with: facts by case id, empty where there are none.
+
+    `sweep`: of the same sweep, as far as it is known; `last_good`: of the newest earlier run of the
+    same case that passed; `pinned`: of the sweep that is pinned as the baseline.
+    """
 
     sweep: Mapping[str, Facts] = field(default_factory=dict)
+    last_good: Mapping[str, Facts] = field(default_factory=dict)
+    pinned: Mapping[str, Facts] = field(default_factory=dict)

@@ -12,25 +12,29 @@ from sweep.facts import Facts, Step
 from sweep.files import write_json
 from sweep.judge import judge
 from sweep.report import Result
-from sweep.store import Store
+from sweep.store import Location, Writer
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
+SWEEP = "20260102-000000"
 ABOUT = {"git_sha": "abc", "git_dirty": "false", "torch": "2.13.0"}
 
 
-def record(outputs: Path, *all_facts: Facts, store: Store | None = None) -> Store:
-    store = store or Store.at(outputs, "adhoc")
-    store.begin("20260102-000000", ABOUT)
+def record(
+    outputs: Path, *all_facts: Facts, sweep_id: str = SWEEP, experiment: str = "adhoc",
+    began: float | None = None,
+) -> Writer:  # fmt: skip
+    writer = Writer.at(outputs, experiment)
+    writer.begin(sweep_id, ABOUT, began)
     results = []
     for number, facts in enumerate(all_facts):
-        folder = outputs / "20260102-000000" / f"{CASE.id}{number}"
+        folder = outputs / sweep_id / f"{facts.case.id}{number}"
         facts_file.save(facts, folder)
         write_json(folder / "case.json", {})
         results.append(Result(judge(facts, Context()), folder, "python -m sweep", facts))
-        store.record(results[-1])
-    store.finish(results, interrupted=False)
-    return store
+        writer.record(results[-1])
+    writer.finish(results, interrupted=False)
+    return writer
 
 
 def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts: Make) -> None:
@@ -88,4 +92,4 @@ def test_a_store_that_cannot_be_reached_costs_no_result(
 @pytest.mark.parametrize("uri", ["http://host:5000", "sqlite:////tmp/x.db", "postgresql://host/db"])
 def test_a_server_or_a_database_is_a_store(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert Store.at(Path("outputs"), "adhoc").problem is None
+    assert Location.at(Path("outputs")).uri == uri

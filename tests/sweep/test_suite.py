@@ -17,7 +17,7 @@ from sweep.files import conf_dir
 from sweep.machine import Machine
 from sweep.plan import Planned, plan, varying_keys
 from sweep.request import Request
-from sweep.store import Store
+from sweep.store import Location
 from tests.sweep.test_plan import composed
 
 
@@ -162,8 +162,7 @@ def test_shards_of_one_night_agree_on_what_is_recorded() -> None:
 
 
 def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any) -> None:
-    client = Store.at(outputs, "").reader()
-    assert client is not None
+    client = Location.at(outputs).client
     experiment = client.create_experiment("nightly", str(outputs / "artifacts"))
     for seconds, verdict, device, start in [
         (10.0, "passed", "cpu", 1000), (11.0, "passed", "cpu", 9000), (3.0, "crashed", "cpu", 1000),

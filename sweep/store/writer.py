@@ -1,21 +1,19 @@
-"""Results -> MLflow runs. One process writes; a store that fails never costs a case its result."""
+"""Results -> MLflow runs, by one process a sweep; a store that fails never costs a result."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
 
-from sweep.errors import RequestError
 from sweep.files import write_json, write_text
 from sweep.folder import is_dead, this_driver
 from sweep.judge import Verdict
 from sweep.report import Result, failure_note, summary
+from sweep.store.location import Location
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,51 +26,30 @@ RECORDED = "recorded.json"  # in the folder of a case that is in MLflow
 ARTIFACTS = ("case.json", "facts.json", "findings.json", "launches/*/config.json",
              "launches/*/metrics.jsonl", "launches/*/launcher.log")  # fmt: skip
 
-# MLflow would retry a dead server for minutes, seven times a call, with every result behind it.
-_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-}
 
-
-class Store:
+class Writer:
     """Records the cases of one sweep, in a thread, so that a slow store holds nothing up.
 
     Nothing here raises once the sweep has begun; `problem` says what went wrong.
     """
 
-    def __init__(self, uri: str, experiment: str, artifacts: str | None) -> None:
+    def __init__(self, location: Location, experiment: str) -> None:
         self.problem: str | None = None
-        self._uri, self._experiment_name, self._artifacts = uri, experiment, artifacts
+        self._location, self._experiment_name = location, experiment
         self._sweep_id = ""
         self._about: dict[str, str] = {}
         self._started = 0
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
 
     @classmethod
-    def at(cls, outputs: Path, experiment: str) -> Store:
-        """MLFLOW_TRACKING_URI, else a SQLite file in the output folder."""
-        uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if not uri:
-            root = outputs.resolve()
-            return cls(f"sqlite:///{root}/mlflow.db", experiment, (root / "artifacts").as_uri())
-        if urlparse(uri).scheme in ("", "file") and "MLFLOW_ALLOW_FILE_STORE" not in os.environ:
-            raise RequestError(
-                f"MLFLOW_TRACKING_URI={uri}: MLflow no longer takes a folder;"
-                " name a server (http://...) or a database (sqlite:///path.db)"
-            )
-        return cls(uri, experiment, None)
+    def at(cls, outputs: Path, experiment: str) -> Writer:
+        """Into the store of that output folder; raises RequestError."""
+        return cls(Location.at(outputs), experiment)
 
-    def reader(self) -> MlflowClient | None:
-        """A client to read with; None where no store has been made yet."""
-        file = self._uri.removeprefix("sqlite:///")
-        return None if file != self._uri and not Path(file).is_file() else self._client
-
-    def begin(self, sweep_id: str, about: dict[str, str]) -> None:
+    def begin(self, sweep_id: str, about: dict[str, str], started: float | None = None) -> None:
         """Remember what every run of this sweep says; nothing is written yet."""
-        self._sweep_id, self._about, self._started = sweep_id, about, int(time.time() * 1000)
+        self._sweep_id, self._about = sweep_id, about
+        self._started = int(1000 * (time.time() if started is None else started))
 
     def record(self, result: Result) -> None:
         """Write a case's run, in the state in which it ended, when its turn comes; once."""
@@ -89,24 +66,18 @@ class Store:
             write()
         except Exception as error:  # noqa: BLE001  # MLflow raises what its backends raise
             reason = " ".join(str(error).split())[:300]
-            self.problem = f"results are on disk but not in MLflow ({self._uri}): {reason}"
+            self.problem = f"results are on disk but not in MLflow ({self._location.uri}): {reason}"
 
-    @cached_property
+    @property
     def _client(self) -> MlflowClient:
-        for key, value in _ENVIRONMENT.items():
-            os.environ.setdefault(key, value)
-        if self._uri.startswith("sqlite:///"):
-            Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        from mlflow import MlflowClient
-
-        return MlflowClient(tracking_uri=self._uri)
+        return self._location.client
 
     @cached_property
     def _experiment(self) -> str:
         found = self._client.get_experiment_by_name(self._experiment_name)
         if found is not None:
             return str(found.experiment_id)
-        return str(self._client.create_experiment(self._experiment_name, self._artifacts))
+        return str(self._client.create_experiment(self._experiment_name, self._location.artifacts))
 
     @cached_property
     def _parent(self) -> str:
@@ -160,7 +131,7 @@ class Store:
         finally:
             ended = int((facts.started + facts.seconds) * 1000)
             self._client.set_terminated(run_id, _status(result), ended)
-        write_json(result.folder / RECORDED, {"uri": self._uri, "run_id": run_id})
+        write_json(result.folder / RECORDED, {"uri": self._location.uri, "run_id": run_id})
 
     def _log(self, run_id: str, result: Result) -> None:
         from mlflow.entities import Param

@@ -1,0 +1,7 @@
+"""Results -> MLflow runs, and back. Nothing here imports MLflow before it is used."""
+
+from sweep.store.location import Location
+from sweep.store.reader import CaseRecord, Reader, SweepRecord
+from sweep.store.writer import Writer
+
+__all__ = ["CaseRecord", "Location", "Reader", "SweepRecord", "Writer"]
