@@ -1,0 +1,105 @@
+"""`key=value` arguments of the commands beside `python -m sweep`, whose own are read by Hydra."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sweep.errors import MachineryError, RequestError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """`name=value`; one without a default may be left out only if it is `optional`."""
+
+    name: str
+    meaning: str
+    default: str | None = None
+    optional: bool = False
+
+
+SWEEP = Argument("sweep", "a sweep's id, or latest", "latest")
+EXPERIMENT = Argument("experiment", "where to look for it, as in nightly; else all", optional=True)
+OUTPUTS = Argument("outputs", "folder of results; MLFLOW_TRACKING_URI names a server", "outputs")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a command takes: first its `words`, as in `pin SWEEP` (capitals stand for a value)."""
+
+    command: str
+    what: str
+    example: str
+    arguments: Sequence[Argument] = ()
+    words: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        known = [
+            f"  {one.name + '=...':<16} {one.meaning}{_default(one)}" for one in self.arguments
+        ]
+        head = " ".join(["python -m", self.command, *self.words, "[key=value ...]"])
+        return "\n".join([head, "", self.what, "", *known, "", f"Example: {self.example}"])
+
+    def parse(self, argv: Sequence[str]) -> dict[str, str]:
+        """Argument or word (in lower case) -> value, without what is left out; RequestError."""
+        values = {one.name: one.default for one in self.arguments}
+        words = [text for text in argv if "=" not in text]
+        for text in argv:
+            if "=" in text:
+                key, _, value = text.partition("=")
+                self._check(text, key, value)
+                values[key] = value
+        values.update(self._words(words))
+        missing = [one.name for one in self.arguments
+                   if values[one.name] is None and not one.optional]  # fmt: skip
+        if missing:
+            raise RequestError(f"{missing[0]}=... is missing; as in: {self.example}")
+        return {key: value for key, value in values.items() if value is not None}
+
+    def _check(self, text: str, key: str, value: str) -> None:
+        names = [one.name for one in self.arguments]
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
+            raise RequestError(f"{text}: there is no argument {key}; {hint}")
+        if not value:
+            raise RequestError(f"{text}: say a value; as in: {self.example}")
+
+    def _words(self, given: Sequence[str]) -> dict[str, str]:
+        fits = len(given) == len(self.words) and all(
+            word.isupper() or word == text for word, text in zip(self.words, given, strict=True)
+        )
+        if not fits:
+            said = " ".join(given) or "a word is missing"
+            raise RequestError(f"{said}: not understood; as in: {self.example}")
+        return {word.lower(): text for word, text in zip(self.words, given, strict=True)
+                if word.isupper()}  # fmt: skip
+
+
+def run(
+    usage: Usage, main: Callable[[dict[str, str]], int], argv: Sequence[str] | None = None
+) -> int:
+    """Parse, call `main`, and turn what goes wrong into one line and an exit code (2, 3, 130)."""
+    argv = sys.argv[1:] if argv is None else argv
+    if {"--help", "-h"} & set(argv):
+        print(usage)
+        return 0
+    try:
+        return main(usage.parse(argv))
+    except RequestError as error:
+        return _complain(usage, str(error), 2)
+    except MachineryError as error:
+        return _complain(usage, str(error), 3)
+    except KeyboardInterrupt:
+        return _complain(usage, "interrupted", 130)
+
+
+def _default(one: Argument) -> str:
+    return f" (default: {one.default})" if one.default is not None else ""
+
+
+def _complain(usage: Usage, line: str, code: int) -> int:
+    print(f"{usage.command}: {line}", file=sys.stderr)
+    return code
