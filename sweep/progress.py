@@ -10,7 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-STYLES = {"passed": "green", "known": "yellow", "unavailable": "dim"}
+from sweep.report.looks import STYLES
+
 SHOWN = 20  # lines at once; a nightly is longer than a screen
 
 

@@ -13,6 +13,7 @@ from sweep.files import write_json, write_text
 from sweep.folder import is_dead, this_driver
 from sweep.judge import Verdict
 from sweep.report import Result, failure_note, summary
+from sweep.report.runs import RECORDED, Run
 from sweep.store.location import Location
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ STEP_METRICS = ("loss", "grad_norm", "lr", "tokens", "step_seconds", "peak_memor
 LABELS = ("arch", "layout", "feature", "trainer", "scale", "device")
 TAG_LIMIT = 7900  # MLflow refuses 8000 characters
 METRIC_BATCH = 900
-RECORDED = "recorded.json"  # in the folder of a case that is in MLflow
 ARTIFACTS = ("case.json", "facts.json", "findings.json", "launches/*/config.json",
              "launches/*/metrics.jsonl", "launches/*/launcher.log")  # fmt: skip
 
@@ -131,7 +131,8 @@ class Writer:
         finally:
             ended = int((facts.started + facts.seconds) * 1000)
             self._client.set_terminated(run_id, _status(result), ended)
-        write_json(result.folder / RECORDED, {"uri": self._location.uri, "run_id": run_id})
+        run = Run(uri=self._location.uri, run_id=run_id, experiment_id=self._experiment)
+        write_json(result.folder / RECORDED, run.model_dump())
 
     def _log(self, run_id: str, result: Result) -> None:
         from mlflow.entities import Param

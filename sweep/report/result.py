@@ -1,0 +1,126 @@
+"""A case at the end, and what its verdicts make of the whole sweep."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep.case import Case
+from sweep.checks import Finding, Outcome
+from sweep.facts import Facts
+from sweep.judge import Judgement, Verdict
+from sweep.report.runs import Run, recorded
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case at the end: its verdict, where its files are, and how to run it again."""
+
+    judgement: Judgement
+    folder: Path
+    command: str
+    facts: Facts | None = None  # None: it never ran
+    run: Run | None = None  # None: as the case's folder says
+
+    @property
+    def case(self) -> Case:
+        """The case's labels."""
+        return self.judgement.case
+
+    @property
+    def in_mlflow(self) -> Run | None:
+        """The case's run; None if it is in no store."""
+        return self.run or recorded(self.folder)
+
+    @property
+    def losses(self) -> str:
+        """The first loss and the last."""
+        steps = self.facts.steps if self.facts else []
+        return f"{steps[0].loss:.4f} > {steps[-1].loss:.4f}" if steps else "-"
+
+    @property
+    def time(self) -> str:
+        """What the case took."""
+        return f"{self.facts.seconds:.0f} s" if self.facts else "-"
+
+    @property
+    def message(self) -> str:
+        """The worst that speaks against the case; empty if nothing does."""
+        worst = self.judgement.worst
+        return f"{worst.check}: {worst.message}" if worst else ""
+
+    @property
+    def against(self) -> list[Finding]:
+        """Everything that speaks against the case, the worst first."""
+        worst = self.judgement.worst
+        found = [one for one in self.judgement.findings if one is not worst]
+        rest = [one for one in found if not one.advisory and one.outcome is not Outcome.PASS]
+        return [worst, *rest] if worst else []
+
+    @property
+    def where(self) -> Path:
+        """The folder to look in."""
+        worst = self.judgement.worst
+        return self.folder / worst.folder if worst else self.folder
+
+    @property
+    def notes(self) -> list[str]:
+        """What is said of the case without speaking against it."""
+        found = self.judgement.findings
+        noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
+        return [f"{one.check}: {one.message}" for one in noted if one.message]
+
+    @property
+    def tails(self) -> list[tuple[str, str]]:
+        """The ends of the logs of a launch that failed, with a title each."""
+        found = []
+        for launch in self.facts.launches if self.facts else []:
+            rank = "every rank" if launch.timed_out else f"rank {launch.failed_rank}"
+            found.append((f"end of {launch.directory}/launcher.log", launch.log_tail))
+            found.append((f"end of the log of {rank}", launch.rank_tail))
+        return [(title, text) for title, text in found if text]
+
+
+def rerun_command(overrides: Sequence[str]) -> str:
+    """The command line that runs the case again in the foreground."""
+    return shlex.join(["python", "-m", "sweep", *overrides])
+
+
+def exit_code(results: Sequence[Result], problem: str | None) -> int:
+    """0 all good, 1 a case failed, 2 nothing could run here, 3 the machinery failed."""
+    verdicts = [result.judgement.verdict for result in results]
+    if any(not verdict.good for verdict in verdicts):
+        return 1
+    if problem is not None:
+        return 3
+    return 2 if all(verdict is Verdict.UNAVAILABLE for verdict in verdicts) else 0
+
+
+def printable(text: str) -> str:
+    """Without control characters: XML refuses them, and they would steer a terminal."""
+    return "".join(char for char in text if char.isprintable() or char in "\n\t")
+
+
+def counts(results: Sequence[Result]) -> str:
+    """`30 passed, 2 failed`."""
+    verdicts = [result.judgement.verdict.value for result in results]
+    found = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+
+
+def reference_of(result: Result, results: Sequence[Result]) -> Result | None:
+    """The case whose curves a failing one is best held against.
+
+    The same architecture on one process with the same feature, else without it, else the same
+    layout without it.
+    """
+    case = result.case
+    others = [one for one in results if one.case.arch == case.arch and one.case.id != case.id]
+    wanted = [("single", case.feature), ("single", "base"), (case.layout, "base")]
+    for layout, feature in wanted:
+        for one in others:
+            if (one.case.layout, one.case.feature) == (layout, feature) and one.facts is not None:
+                return one
+    return None

@@ -1,0 +1,60 @@
+"""Where a case is in MLflow, and the addresses of its pages in the MLflow UI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import BaseModel, ValidationError
+
+RECORDED = "recorded.json"  # in the folder of a case that is in MLflow
+
+
+class Run(BaseModel):
+    """A run of a tracking store, as recorded.json names it."""
+
+    uri: str
+    run_id: str
+    experiment_id: str = ""
+
+    @property
+    def route(self) -> str:
+        """The run's page, relative to the UI's own address; empty if it is not known."""
+        if not self.experiment_id:
+            return ""
+        return f"#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+    @property
+    def address(self) -> str:
+        """The run's page; empty where the store is no server."""
+        return f"{_ui(self.uri)}{self.route}" if self.route and _ui(self.uri) else ""
+
+
+def recorded(folder: Path) -> Run | None:
+    """The run of the case in `folder`; None if it is in no store."""
+    try:
+        return Run.model_validate_json((folder / RECORDED).read_text(encoding="utf-8"))
+    except (OSError, ValidationError):
+        return None
+
+
+def overlay_address(runs: Sequence[Run]) -> str:
+    """The page that lays the curves of these runs over each other; empty where there is none."""
+    one = runs[0]
+    if not all(run.address and run.uri == one.uri for run in runs):
+        return ""
+    ids = quote(json.dumps([run.run_id for run in runs], separators=(",", ":")))
+    experiments = sorted({run.experiment_id for run in runs})
+    listed = quote(json.dumps(experiments, separators=(",", ":")))
+    return f"{_ui(one.uri)}#/compare-runs?runs={ids}&experiments={listed}"
+
+
+def _ui(uri: str) -> str:
+    """The UI's address without a name and password, which belong in no report."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https"):
+        return ""
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/") + "/", "", ""))

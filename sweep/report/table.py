@@ -1,0 +1,139 @@
+"""Results on the terminal, readable at 80 columns and less.
+
+Paths, commands and addresses stay in one piece, to be copied; everything else is wrapped here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweep.report.looks import LOOKS, worded
+from sweep.report.result import Result, counts, printable, reference_of
+from sweep.report.runs import overlay_address
+
+MESSAGE_LIMIT = 900  # characters of a message; a trainer's can be a hundred thousand long
+
+Column = tuple[str, Callable[[Result], str]]
+COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
+    ("case", lambda result: result.case.id),
+    ("verdict", lambda result: worded(result.judgement.verdict)),
+    ("time", lambda result: result.time),
+    ("loss", lambda result: result.losses),
+)
+
+
+def show(
+    folder: Path, results: Sequence[Result], problem: str | None, console: Console | None = None
+) -> None:
+    """Print the table, then each failure with where to look and how to run it again."""
+    console = console or Console()
+    console.print(_table(results, console.width))
+    for same in _grouped(results):
+        _show_failure(console, same, results)
+    _show_notes(console, results)
+    if problem is not None:
+        _say(console, f"the sweep itself had a problem: {printable(problem)}", "red")
+    console.print(Text(counts(results), style="bold"))
+    _say_whole(console, "summary", str(folder / "summary.md"))
+
+
+def _table(results: Sequence[Result], width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+    columns = _fitting(results, width)
+    for name, _ in columns:
+        table.add_column(name, overflow="fold", no_wrap=name != "case",
+                         justify="right" if name == "time" else "left")  # fmt: skip
+    for result in results:
+        style = LOOKS[result.judgement.verdict].style
+        table.add_row(*(Text(value(result), style=style if name == "verdict" else "")
+                        for name, value in columns))  # fmt: skip
+    return table
+
+
+def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
+    """As many columns as fit side by side; case and verdict always."""
+    columns = list(COLUMNS)
+    while len(columns) > 2 and _width(columns, results) > width:
+        columns.pop()
+    return columns
+
+
+def _width(columns: Sequence[Column], results: Sequence[Result]) -> int:
+    widths = (max([len(name), *(len(value(one)) for one in results)]) for name, value in columns)
+    return sum(widths) + 2 * len(columns)
+
+
+def _grouped(results: Sequence[Result]) -> list[list[Result]]:
+    """The cases that something speaks against; those of which the same is said together."""
+    groups: dict[object, list[Result]] = {}
+    for result in results:
+        if said := tuple((one.check, one.message) for one in result.against):
+            groups.setdefault((result.judgement.verdict, said), []).append(result)
+    return list(groups.values())
+
+
+def _show_failure(console: Console, same: Sequence[Result], results: Sequence[Result]) -> None:
+    first, style = same[0], LOOKS[same[0].judgement.verdict].style
+    symbol, word = worded(first.judgement.verdict).split(" ")
+    console.print()
+    _say_whole(console, symbol, f"{first.case.id}: {word}", style)
+    for finding in first.against:
+        _say(console, f"{finding.check}: {short(finding.message)}", indent=4)
+    _say_whole(console, "  look in", str(first.where))
+    _say_whole(console, "  again  ", first.command)
+    if address := _curves(first, results):
+        _say_whole(console, "  curves ", address)
+    for title, text in first.tails:
+        _say_whole(console, f"  {title}:", "", "bold")
+        for line in text.splitlines():
+            _say_whole(console, "   ", printable(line))
+    if len(same) > 1:
+        _say(console, f"the same in {len(same) - 1} more; look in", indent=2)
+    for other in same[1:]:
+        _say_whole(console, "   ", str(other.where))
+
+
+def _curves(result: Result, results: Sequence[Result]) -> str:
+    """The address of the case's curves, over those of its reference where there is one."""
+    reference = reference_of(result, results)
+    found = [one.in_mlflow for one in (result, reference) if one is not None]
+    runs = [run for run in found if run is not None]
+    if result.in_mlflow is None:
+        return ""
+    return overlay_address(runs) if len(runs) == 2 else runs[0].address
+
+
+def _show_notes(console: Console, results: Sequence[Result]) -> None:
+    notes: dict[str, list[str]] = {}
+    for result in results:
+        for note in result.notes:
+            notes.setdefault(note, []).append(result.case.id)
+    for note, cases in notes.items():
+        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+        _say(console, f"{cases[0]}{more}: {short(note)}", "dim")
+
+
+def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
+    """A message in one line, cut where it is a log rather than a message."""
+    line = " ".join(printable(message).split())
+    return line if len(line) <= limit else f"{line[:limit]} [cut; all of it is in findings.json]"
+
+
+def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """Wrapped between words, under itself; a word longer than the line is left whole."""
+    lines = textwrap.wrap(
+        text, max(20, console.width - indent - 2), break_long_words=False, break_on_hyphens=False
+    )
+    for number, line in enumerate(lines):
+        gap = " " * (indent + (2 if number else 0))
+        console.print(Text(gap + line, style=style), soft_wrap=True)
+
+
+def _say_whole(console: Console, label: str, text: str, style: str = "") -> None:
+    console.print(Text(f"{label} {text}".rstrip(), style=style), soft_wrap=True)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from sweep.checks import Finding, Outcome
+from sweep.judge import Verdict
+from sweep.report import Result, show
+from sweep.report.looks import LOOKS
+from tests.sweep.report.conftest import FOLDER, MakeResult
+
+WIDTHS = (60, 80)
+PARITY = (
+    "step 2: loss is 5.18213 in cp4_ep4, 5.19907 in single (qwen3_moe-single-base): off by 1.7e-02 "
+    "(relative 3.3e-03), 2.1e-02 at most; threshold 1.0e-04 (docs/calibration.md)"
+)
+ARCHS = (
+    "llama", "qwen3", "qwen3_5_dense", "qwen3_5_moe", "qwen4_exp", "gpt_oss", "glm4_moe",
+    "glm_moe_dsa", "minimax_m2", "nemotron_h", "deepseek_v4",
+)  # fmt: skip
+WHOLE = re.compile(r"^ *(look in|again|curves|summary|outputs/)")  # what is to be copied
+
+
+def shown(results: Sequence[Result], width: int, problem: str | None = None) -> str:
+    out = io.StringIO()
+    show(FOLDER, results, problem, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def prose(text: str) -> list[str]:
+    """The lines that are not one path, command or address."""
+    return [line for line in text.splitlines() if not WHOLE.match(line)]
+
+
+@pytest.fixture
+def nightly(make_result: MakeResult) -> list[Result]:
+    """33 cases, one of them failed and with the longest of all ids."""
+    layouts = ("fsdp4_ep4", "cp4_ep4", "dp2_cp2_ep4")
+    results = [make_result(arch, layout) for arch in ARCHS for layout in layouts]
+    failed = {"verdict": Verdict.FAILED, "message": PARITY, "run_id": "a1"}
+    results[29] = make_result("nemotron_h", "dp2_cp2_ep4", "optim_offload_off", **failed)
+    return results
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_of_a_nightly_is_wider_than_the_terminal(nightly: list[Result], width: int) -> None:
+    text = shown(nightly, width, "the store is down: " + "it does not answer " * 20)
+    assert max(map(len, prose(text))) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_case_has_one_line_with_its_verdict(nightly: list[Result], width: int) -> None:
+    lines = shown(nightly, width).splitlines()
+    for result in nightly:
+        word = result.judgement.verdict.value
+        named = [line for line in lines if line.startswith(f"{result.case.id} ") and word in line]
+        assert len(named) == 1, result.case.id
+
+
+def test_losses_give_way_where_the_terminal_is_narrow(nightly: list[Result]) -> None:
+    assert "2.9000 > 2.5000" in shown(nightly, 80)
+    assert "2.9000 > 2.5000" not in shown(nightly, 60)
+
+
+def test_a_failure_says_step_comparison_amount_and_where_to_look(nightly: list[Result]) -> None:
+    text = shown(nightly, 60)
+    block = text[text.index("✗ nemotron_h-dp2_cp2_ep4-optim_offload_off: failed") :]
+    said = " ".join(block.split())
+    assert f"parity: {PARITY}" in said
+    assert f"look in {nightly[29].where}\n" in block
+    assert f"again   {nightly[29].command}\n" in block
+    assert f"summary {FOLDER}/summary.md" in block
+
+
+def test_a_failing_case_is_shown_over_its_reference_in_the_mlflow_ui(
+    make_result: MakeResult,
+) -> None:
+    failed = make_result(verdict=Verdict.FAILED, message=PARITY, run_id="b2")
+    alone = shown([failed], 80)
+    assert "curves  http://127.0.0.1:5000/#/experiments/1/runs/b2\n" in alone
+    both = shown([make_result(layout="single", run_id="a1"), failed], 80)
+    runs = "%5B%22b2%22%2C%22a1%22%5D"
+    wanted = f"http://127.0.0.1:5000/#/compare-runs?runs={runs}&experiments=%5B%221%22%5D"
+    assert f"curves  {wanted}\n" in both
+
+
+def test_a_case_outside_a_server_has_no_address(make_result: MakeResult) -> None:
+    assert "curves" not in shown([make_result(verdict=Verdict.FAILED, message=PARITY)], 80)
+
+
+def test_what_fails_alike_is_told_once_and_located_each(make_result: MakeResult) -> None:
+    failed = {"verdict": Verdict.CRASHED, "message": "no such file", "log_tail": "Traceback"}
+    cases = [make_result(arch, **failed) for arch in ARCHS]
+    text = shown(cases, 80)
+    assert text.count("no such file") == text.count("Traceback") == 1
+    assert "the same in 10 more" in text
+    assert all(str(result.where) in text for result in cases)
+
+
+def test_all_that_speaks_against_a_case_is_shown(make_result: MakeResult) -> None:
+    failed = make_result(verdict=Verdict.FAILED, message=PARITY)
+    breaks = Finding(check="graph_breaks", outcome=Outcome.FAIL, message="2 new graph breaks")
+    failed.judgement.findings.append(breaks)
+    assert "    graph_breaks: 2 new graph breaks\n" in shown([failed], 80)
+
+
+@pytest.mark.parametrize("message", ["word " * 20_000, "x" * 100_000])
+def test_a_very_long_message_is_cut_and_says_where_the_rest_is(
+    make_result: MakeResult, message: str
+) -> None:
+    text = shown([make_result(verdict=Verdict.FAILED, message=message)], 80)
+    assert len(text) < 3000
+    assert "findings.json" in text
+
+
+def test_a_trainers_message_cannot_steer_the_terminal(make_result: MakeResult) -> None:
+    hostile = "\x1b[2Jgone\x07 [bold]not markup[/bold] [/nothing]\nnext line"
+    tail = {"log_tail": "\x1b[31mred\x1b[0m"}
+    text = shown([make_result(verdict=Verdict.FAILED, message=hostile, **tail)], 80)
+    assert "\x1b" not in text
+    assert "[bold]not markup[/bold] [/nothing] next line" in text
+
+
+def test_notes_said_of_many_cases_are_said_once(make_result: MakeResult) -> None:
+    noted = [make_result(arch) for arch in ARCHS]
+    advice = Finding(check="cost", outcome=Outcome.PASS, message="step time 1.02 of the baseline")
+    for result in noted:
+        result.judgement.findings.append(advice)
+    assert "llama-cp4_ep1-base and 10 more: cost: step time" in shown(noted, 80)
+
+
+def test_every_verdict_has_a_symbol_of_its_own_one_column_wide() -> None:
+    symbols = [LOOKS[verdict].symbol for verdict in Verdict]
+    assert len(set(symbols)) == len(symbols)
+    assert {len(symbol) for symbol in symbols} == {1}
