@@ -35,6 +35,11 @@ class Case(BaseModel):
     steps: int
     world_size: int
 
+    @property
+    def variation(self) -> str:
+        """What its id says beyond arch, layout and feature: empty, or for instance `-seed_1`."""
+        return self.id.removeprefix(f"{self.arch}-{self.layout}-{self.feature}")
+
 
 def layout_name(layout: LayoutConf) -> str:
     """`single`, `fsdp4_ep4`, `cp4_ep1`, `dp2_cp2_ep4`: a layout is named by its degrees."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sweep import trainers
+from sweep import job, trainers
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
 from sweep.launch import LOG
@@ -23,6 +23,7 @@ def facts_of(one: Planned, sweep_id: str, case_dir: Path, job_log: Path) -> Fact
         started=started,
         seconds=time.time() - started,
         environment=environment(one.case.device),
+        asked=job.asked_of(one.settings),
         launches=[_launch(one, directory) for directory in launches],
         error="the job died without leaving a result" + _said(job_log),
     )

@@ -1,4 +1,4 @@
-"""Thresholds, by check, figure, device and dtype, with where each comes from."""
+"""Thresholds, by check, figure, device, dtype and architecture, with where each comes from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sweep.case import Case
 from sweep.errors import RequestError
 from sweep.files import conf_dir
 
@@ -16,28 +17,56 @@ FILE = "thresholds.yaml"
 class Threshold(BaseModel):
     """The largest difference that is none, and the measurements that say so."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     value: float = Field(gt=0)
-    source: str
+    mean: float | None = Field(default=None, gt=0)  # of the signed mean over the steps
+    source: str = Field(min_length=1)
+    arch: dict[str, Threshold] = Field(default_factory=dict)  # instead, for an architecture
 
 
 class Table(BaseModel):
-    """check -> figure -> device -> dtype -> threshold."""
+    """check -> figure -> device -> dtype -> threshold; checks whose failures are only shown."""
 
     model_config = ConfigDict(extra="forbid")
 
+    advisory: list[str] = Field(default_factory=list)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
-def of(check: str, figure: str, device: str, dtype: str) -> Threshold:
+def of(check: str, figure: str, device: str, dtype: str, arch: str = "") -> Threshold:
     """The threshold of a figure; raises RequestError where none is known."""
-    try:
-        return table().thresholds[check][figure][device][dtype]
-    except KeyError:
+    threshold = _find(check, figure, device, dtype)
+    if threshold is None:
         raise RequestError(
-            f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source"
-        ) from None
+            f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
+            f" {dtype}: {{value: ..., source: ...}}"
+        )
+    return threshold.arch.get(arch, threshold)
+
+
+def of_case(check: str, figures: tuple[str, ...], case: Case) -> Threshold:
+    """The threshold of the first of the figures that has one, in a case; raises RequestError."""
+    for figure in figures[:-1]:
+        found = configured(check, figure, case)
+        if found is not None:
+            return found
+    return of(check, figures[-1], case.device, case.dtype, case.arch)
+
+
+def configured(check: str, figure: str, case: Case) -> Threshold | None:
+    """The same where a threshold is a choice: None without one."""
+    threshold = _find(check, figure, case.device, case.dtype)
+    return None if threshold is None else threshold.arch.get(case.arch, threshold)
+
+
+def _find(check: str, figure: str, device: str, dtype: str) -> Threshold | None:
+    return table().thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
+
+
+def is_advisory(check: str) -> bool:
+    """Whether the check's failures are shown and fail nothing."""
+    return check in table().advisory
 
 
 @cache
@@ -45,6 +74,14 @@ def table() -> Table:
     """The file, checked; raises RequestError naming what is wrong in it."""
     path = conf_dir() / FILE
     try:
-        return Table.model_validate({"thresholds": yaml.safe_load(path.read_text("utf-8"))})
-    except (yaml.YAMLError, ValidationError) as error:
+        found = yaml.safe_load(path.read_text("utf-8"))
+        advisory = found.pop("advisory", []) if isinstance(found, dict) else []
+        return Table.model_validate({"advisory": advisory, "thresholds": found})
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
         raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RequestError(f"{path}: {where}: {first['msg']}") from None

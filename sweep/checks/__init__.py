@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweep.checks import alive, exercised, finite, graph_breaks, resume
+from sweep.checks import alive, exercised, finite, graph_breaks, parity, resume
 from sweep.checks import exit as exit_check
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.facts import Facts
@@ -18,6 +18,7 @@ CHECKS: dict[str, Check] = {
     "alive": alive.check,
     "exercised": exercised.check,
     "resume": resume.check,
+    "parity": parity.check,
     "graph_breaks": graph_breaks.check,
 }
 

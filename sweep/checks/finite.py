@@ -15,12 +15,12 @@ from sweep.facts import Facts, LaunchFacts
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail on the first launch with a step missing, doubled, unreadable or not finite."""
     for launch in facts.launches:
-        problem = _problem(launch)
-        if problem:
+        wrong = problem(launch)
+        if wrong:
             return Finding(
                 check="finite",
                 outcome=Outcome.FAIL,
-                message=f"{launch.name}: {problem}",
+                message=f"{launch.name}: {wrong}",
                 metrics={"loss/finite": 0.0},
                 folder=launch.directory,
             )
@@ -29,7 +29,8 @@ def check(facts: Facts, _context: Context) -> Finding:
     return Finding(check="finite", outcome=Outcome.PASS, metrics={"loss/finite": 1.0})
 
 
-def _problem(launch: LaunchFacts) -> str:
+def problem(launch: LaunchFacts) -> str:
+    """What is missing, doubled, unreadable or not finite; empty if nothing is."""
     if launch.metrics.bad_lines:
         return f"unreadable metrics, {launch.metrics.bad_lines[0]}"
     for step in launch.metrics.steps:

@@ -1,0 +1,152 @@
+"""A case beside another that must compute the same: losses and gradient norms, step by step.
+
+Two experts, or two keys of an indexer, that score the same but for rounding can be picked
+differently elsewhere. Training is another from there on, so only the steps before are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+
+from sweep import thresholds
+from sweep.checks.differences import Pair, Series, in_common, same_choices, series
+from sweep.facts import Facts, Step
+
+FIGURES = ("loss", "grad_norm")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first launches of two cases, at the steps that both have; `name` is the other."""
+
+    facts: Facts
+    reference: Facts
+    name: str
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """All steps that both have."""
+        return in_common(self.facts.steps, self.reference.steps)
+
+    @cached_property
+    def alike(self) -> list[Pair]:
+        """Those before a choice of experts or keys falls differently."""
+        return list(takewhile(same_choices, self.pairs))
+
+    @property
+    def after(self) -> list[Pair]:
+        """The others."""
+        return self.pairs[len(self.alike) :]
+
+    @property
+    def lost_steps(self) -> int:
+        """How many steps one of the two should have and has not."""
+        return min(self.facts.case.steps, self.reference.case.steps) - len(self.pairs)
+
+    @property
+    def reports_batches(self) -> bool:
+        """Whether it can be seen that both trained the same data."""
+        return all(step.global_batch_digest for pair in self.pairs for step in pair)
+
+    @cached_property
+    def series(self) -> list[Series]:
+        """Loss, gradient norm, and gradient norm of each parameter group."""
+        return list(_series(self.alike)) if self.alike else []
+
+    def metrics(self, check: str) -> dict[str, float]:
+        """The largest relative differences, by the names that they have in MLflow."""
+        largest = {one.name: one.largest for one in self.series}
+        found = {f"{check}/{name}_delta_max": largest[name] for name in FIGURES if name in largest}
+        groups = [value for name, value in largest.items() if name not in FIGURES]
+        return found | ({f"{check}/grad_norm_groups_delta_max": max(groups)} if groups else {})
+
+    def other_batch(self) -> str:
+        """The first step at which the data differ; empty if none does."""
+        for ours, theirs in self.pairs:
+            if ours.global_batch_digest != theirs.global_batch_digest:
+                return (
+                    f"step {ours.step}: the global batch is {ours.global_batch_digest},"
+                    f" {theirs.global_batch_digest} in {self.name}: not the same data"
+                )
+        return ""
+
+    def other_groups(self) -> str:
+        """Parameter groups of which only one of the two has a gradient; empty if there is none."""
+        for ours, theirs in self.pairs:
+            missing = theirs.grad_norm_groups.keys() - ours.grad_norm_groups.keys()
+            more = ours.grad_norm_groups.keys() - theirs.grad_norm_groups.keys()
+            if missing:
+                return f"step {ours.step}: no gradient of {_and(missing)}, unlike {self.name}"
+            if more:
+                return f"step {ours.step}: a gradient of {_and(more)}, unlike {self.name}"
+        return ""
+
+    def too_far(self, check: str) -> str:
+        """What goes wrong first, and the names of what else does; empty if nothing does.
+
+        Raises RequestError where a threshold is missing.
+        """
+        found = []
+        for order, one in enumerate(self.series):
+            limit = thresholds.of_case(check, _figures(one), self.facts.case)
+            step = one.first_beyond(limit)
+            if step is not None:
+                found.append((step, order, limit))
+        if not found:
+            return self._too_far_after(check)
+        _, first, limit = min(found, key=lambda one: one[:2])
+        others = [self.series[order].name for _, order, _ in found if order != first]
+        also = f"; also beyond theirs: {', '.join(others)}" if others else ""
+        return self.series[first].said(limit, "", self.name) + also
+
+    def another_choice(self) -> str:
+        """From where on choices fall differently, and what that does; empty if they do not."""
+        if not self.after:
+            return ""
+        loss = _loss(self.after)
+        return (
+            f"other experts or keys than in {self.name} from step {loss.points[0].step} on: the"
+            f" loss is at most {abs(loss.worst.signed):.1e} (relative {loss.largest:.1e}) off"
+            " from there"
+        )
+
+    def _too_far_after(self, check: str) -> str:
+        """Beyond what another expert for a few tokens can do to the loss."""
+        if not self.after:
+            return ""
+        limit = thresholds.of_case(check, ("loss_after_choice",), self.facts.case)
+        loss = _loss(self.after)
+        if loss.first_beyond(limit) is None:
+            return ""
+        return loss.said(limit, "", self.name) + (
+            f"; experts or keys are chosen differently from step {loss.points[0].step} on,"
+            " which does not explain it"
+        )
+
+
+def _series(pairs: Sequence[Pair]) -> Iterator[Series]:
+    yield _loss(pairs)
+    yield series("grad_norm", lambda step: step.grad_norm, pairs)
+    groups = [step.grad_norm_groups.keys() for pair in pairs for step in pair]
+    for group in sorted(set(groups[0]).intersection(*groups)):
+        yield series(f"grad_norm of {group}", _norm_of(group), pairs)
+
+
+def _norm_of(group: str) -> Callable[[Step], float]:
+    return lambda step: step.grad_norm_groups[group]
+
+
+def _loss(pairs: Sequence[Pair]) -> Series:
+    return series("loss", lambda step: step.loss, pairs)
+
+
+def _figures(one: Series) -> tuple[str, ...]:
+    """What a threshold may be given for: `grad_norm_router`, else `grad_norm`."""
+    return one.name.replace(" of ", "_"), one.name.split(" of ")[0]
+
+
+def _and(names: set[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,42 @@
+"""Which case of the same sweep a case is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sweep.checks import finite
+from sweep.facts import Facts
+
+BASE = ("base", "none", "resume")
+"""What runs a layout as it is; a resume does by its first launch."""
+
+LABELS = ("arch", "scale", "dtype", "device", "seed", "trainer", "variation")
+
+
+def candidates(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
+    """What the case may be compared with, the best first; empty if it is the reference itself.
+
+    A feature is compared with the base case of its layout. Base cases are compared with the one
+    that needs the least: one process, else the fewest ranks, and no sequence split.
+    """
+    bases = sorted((one for one in sweep.values() if _is_alike(one, facts)), key=_rank)
+    others = [one for one in bases if one.case.id != facts.case.id]
+    if facts.case.feature not in BASE:
+        return sorted(others, key=lambda one: one.case.layout != facts.case.layout)
+    return [one for one in others if _rank(one) < _rank(facts)]
+
+
+def is_whole(facts: Facts) -> bool:
+    """Whether the first launch left every step, finite: a broken case is no reference."""
+    return bool(facts.launches) and not finite.problem(facts.launches[0])
+
+
+def _is_alike(one: Facts, facts: Facts) -> bool:
+    is_same = all(getattr(one.case, name) == getattr(facts.case, name) for name in LABELS)
+    return is_same and one.case.feature in BASE
+
+
+def _rank(facts: Facts) -> tuple[int, int, int, int, str]:
+    case, asked = facts.case, facts.asked
+    feature = BASE.index(case.feature)
+    return case.world_size, asked.get("cp", 1), asked.get("ep", 1), feature, case.id

@@ -1,0 +1,276 @@
+"""A layout or feature that computes something else fails, and says what, where and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sweep.checks import Context, Finding, Outcome, parity
+from sweep.facts import Facts, Step
+from tests.sweep.conftest import CASE
+
+Make = Callable[..., Facts]
+LAYOUTS = {"single": (1, 1, 1), "fsdp4_ep4": (4, 1, 4), "cp4_ep4": (4, 4, 4)}
+GROUPS = {"embedding": 0.5, "router": 0.1}
+
+
+def step(number: int, **changes: Any) -> Step:
+    values: dict[str, Any] = {
+        "step": number, "loss": 8.0 - number, "grad_norm": 2.0, "grad_norm_groups": GROUPS,
+        "global_batch_digest": f"batch {number}", "counters": {"choices_fingerprint": [3.0, 4.0]},
+    }  # fmt: skip
+    return Step.model_validate(values | changes)
+
+
+@pytest.fixture
+def case(make_facts: Make) -> Callable[..., Facts]:
+    """Facts of five equal steps, or those given by number, of a case with the labels given."""
+
+    def make(
+        layout: str, changes: dict[int, dict[str, Any]] | None = None, count: int = 5, **labels: Any
+    ) -> Facts:
+        world_size, cp, ep = LAYOUTS[layout]
+        label = {"arch": "qwen3_moe", "feature": "base", "layout": layout, **labels}
+        label.setdefault("id", f"{label['arch']}-{layout}-{label['feature']}")
+        steps = [step(n, **(changes or {}).get(n, {})) for n in range(1, count + 1)]
+        made = make_facts(steps, last_step=labels.get("steps", 5))
+        made.case = CASE.model_copy(update=label | {"world_size": world_size})
+        made.asked = {"cp": cp, "ep": ep}
+        return made
+
+    return make
+
+
+def checked(facts: Facts, *others: Facts) -> Finding:
+    finding = parity.check(facts, in_one_sweep(facts, *others))
+    assert finding is not None
+    return finding
+
+
+def in_one_sweep(*all_facts: Facts) -> Context:
+    return Context({facts.case.id: facts for facts in all_facts})
+
+
+def test_equal_steps_pass_with_deltas_of_zero(case: Make) -> None:
+    finding = checked(case("cp4_ep4"), case("fsdp4_ep4"))
+    assert (finding.outcome, finding.message, finding.folder) == (Outcome.PASS, "", "")
+    assert finding.metrics == {
+        "parity/loss_delta_max": 0.0,
+        "parity/grad_norm_delta_max": 0.0,
+        "parity/grad_norm_groups_delta_max": 0.0,
+    }
+
+
+def test_without_another_case_there_is_no_such_finding(case: Make) -> None:
+    assert parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"))) is None
+
+
+def test_one_bad_step_fails_at_that_step_with_everything_said(case: Make) -> None:
+    finding = checked(case("cp4_ep4", {3: {"loss": 5.01}}), case("fsdp4_ep4"))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message == (
+        "step 3: loss is 5.01, 5 in qwen3_moe-fsdp4_ep4-base: off by 1.00e-02 (relative 2.00e-03);"
+        " at most 2.00e-03 relative at step 3, +4.00e-04 on average; threshold 1.0e-05 relative"
+        " (docs/parity.md: at most 1.8e-7)"
+    )
+    assert finding.folder == "launches/1_train"
+    assert finding.metrics["parity/loss_delta_max"] == pytest.approx(2e-3)
+
+
+def test_all_steps_bad_fail_at_the_first_and_the_largest_is_told(case: Make) -> None:
+    wrong = {n: {"grad_norm": 2.0 + n} for n in range(1, 6)}
+    message = checked(case("cp4_ep4", wrong), case("fsdp4_ep4")).message
+    assert message.startswith("step 1: grad_norm is 3, 2 in qwen3_moe-fsdp4_ep4-base")
+    assert "at most 2.50e+00 relative at step 5, +1.50e+00 on average" in message
+
+
+def test_a_group_whose_gradient_is_wrong_fails_where_loss_and_total_agree(case: Make) -> None:
+    wrong = {2: {"grad_norm_groups": GROUPS | {"router": 0.2}}}
+    finding = checked(case("cp4_ep4", wrong), case("fsdp4_ep4"))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("step 2: grad_norm of router is 0.2, 0.1 in")
+    assert finding.metrics["parity/grad_norm_groups_delta_max"] == pytest.approx(1.0)
+
+
+def test_a_group_without_a_gradient_fails(case: Make) -> None:
+    finding = checked(
+        case("cp4_ep4", {1: {"grad_norm_groups": {"embedding": 0.5}}}), case("single")
+    )
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message == "step 1: no gradient of router, unlike qwen3_moe-single-base"
+
+
+def test_what_goes_wrong_first_is_said_first_and_the_rest_is_named(case: Make) -> None:
+    wrong = {2: {"grad_norm_groups": GROUPS | {"router": 0.2}}, 3: {"loss": 5.1}}
+    message = checked(case("cp4_ep4", wrong), case("fsdp4_ep4")).message
+    assert message.startswith("step 2: grad_norm of router")
+    assert message.endswith("; also beyond theirs: loss")
+
+
+def test_a_drift_to_one_side_fails_by_its_mean_where_no_step_does(case: Make) -> None:
+    low = {n: {"loss": (8.0 - n) * (1 + 5e-6)} for n in range(1, 6)}
+    finding = checked(case("cp4_ep4", low), case("fsdp4_ep4"))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("steps 1 to 5: loss is off by +5.00e-06 relative on average")
+    assert "threshold of the mean 1.0e-06 relative" in finding.message
+
+
+def test_rounding_to_both_sides_passes(case: Make) -> None:
+    around = {n: {"loss": (8.0 - n) * (1 + 3e-7 * (-1) ** n)} for n in range(1, 6)}
+    assert checked(case("cp4_ep4", around), case("fsdp4_ep4")).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_figure_that_is_no_number_is_far_from_everything(case: Make, value: float) -> None:
+    assert checked(case("cp4_ep4", {2: {"loss": value}}), case("single")).outcome is Outcome.FAIL
+
+
+def test_other_data_are_a_failure_that_says_so(case: Make) -> None:
+    finding = checked(case("cp4_ep4", {2: {"global_batch_digest": "x"}}), case("single"))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message == (
+        "step 2: the global batch is x, batch 2 in qwen3_moe-single-base: not the same data"
+    )
+
+
+def test_a_trainer_that_does_not_report_its_batches_is_shown_and_not_failed(case: Make) -> None:
+    unseen = {n: {"global_batch_digest": None} for n in range(1, 6)}
+    finding = checked(case("cp4_ep4", unseen | {5: {"global_batch_digest": None, "loss": 9.0}}),
+                      case("fsdp4_ep4", unseen))  # fmt: skip
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, True)
+    assert "does not report global_batch_digest" in finding.message
+    assert "step 5: loss is 9, 3 in" in finding.message
+
+
+def test_steps_are_aligned_by_number_whatever_their_position(case: Make) -> None:
+    longer = case("fsdp4_ep4", count=8, feature="resume", steps=8)
+    assert checked(case("cp4_ep4"), longer).outcome is Outcome.PASS
+    shifted = case("cp4_ep4")
+    shifted.launches[0].metrics.steps.reverse()
+    assert checked(shifted, longer).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_too_few_steps_in_common_are_no_pass(case: Make, count: int) -> None:
+    finding = checked(case("cp4_ep4", count=count), case("fsdp4_ep4"))
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+
+
+def chosen(*numbers: int, loss: float = 0.0) -> dict[int, dict[str, Any]]:
+    other = {"choices_fingerprint": [3.0, 5.0]}
+    return {n: {"counters": other, "loss": (8.0 - n) * (1 + loss)} for n in numbers}
+
+
+def test_steps_from_another_choice_on_are_not_compared_and_told(case: Make) -> None:
+    other = chosen(4, loss=1e-4) | chosen(5)
+    finding = checked(case("cp4_ep4", other), case("fsdp4_ep4"))
+    assert finding.outcome is Outcome.PASS
+    assert finding.message == (
+        "other experts or keys than in qwen3_moe-fsdp4_ep4-base from step 4 on: the loss is at"
+        " most 4.0e-04 (relative 1.0e-04) off from there"
+    )
+    assert finding.metrics["parity/loss_delta_max"] == 0.0
+
+
+def test_another_choice_does_not_excuse_what_came_before(case: Make) -> None:
+    wrong = chosen(4, 5) | {2: {"loss": 6.1}}
+    finding = checked(case("cp4_ep4", wrong), case("fsdp4_ep4"))
+    assert finding.message.startswith("step 2: loss is 6.1")
+
+
+def test_another_choice_does_not_explain_a_loss_far_off(case: Make) -> None:
+    finding = checked(case("cp4_ep4", chosen(4, 5, loss=2e-3)), case("fsdp4_ep4"))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("step 4: loss is 4.008, 4 in")
+    assert "chosen differently from step 4 on, which does not explain it" in finding.message
+
+
+def test_another_choice_from_the_first_step_on_is_no_pass(case: Make) -> None:
+    finding = checked(case("cp4_ep4", chosen(1, 2, 3, 4, 5)), case("fsdp4_ep4"))
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+    assert "no step could be compared; try data.seed=1" in finding.message
+
+
+def test_choices_are_the_same_on_whichever_rank_they_were_made(case: Make) -> None:
+    other = {n: {"counters": {"choices_fingerprint": [7.0]}} for n in range(1, 6)}
+    assert checked(case("cp4_ep4"), case("single", other)).message == ""
+
+
+def reference_of(facts: Facts, *others: Facts) -> str | None:
+    """What a case that is wrong at each step is compared with, by the message."""
+    for number in facts.steps:
+        number.loss += 1.0
+    finding = parity.check(facts, in_one_sweep(facts, *others))
+    return finding and finding.message.split(" in ")[1].split(":")[0]
+
+
+def test_one_process_is_the_reference_of_base_cases_where_there_is_one(case: Make) -> None:
+    others = case("fsdp4_ep4"), case("single"), case("single", arch="llama")
+    assert reference_of(case("cp4_ep4"), *others) == "qwen3_moe-single-base"
+
+
+def test_without_one_process_the_split_sequence_is_compared_with_the_whole(case: Make) -> None:
+    assert reference_of(case("cp4_ep4"), case("fsdp4_ep4")) == "qwen3_moe-fsdp4_ep4-base"
+    assert reference_of(case("fsdp4_ep4"), case("cp4_ep4")) is None
+
+
+def test_a_resume_is_the_base_case_of_its_layout_by_its_first_launch(case: Make) -> None:
+    resume = case("fsdp4_ep4", feature="resume", count=8, steps=8)
+    assert reference_of(case("cp4_ep4"), resume) == "qwen3_moe-fsdp4_ep4-resume"
+
+
+def test_a_feature_is_compared_with_the_base_case_of_its_own_layout(case: Make) -> None:
+    feature = case("cp4_ep4", feature="fullgraph")
+    others = case("single"), case("fsdp4_ep4"), case("cp4_ep4")
+    assert reference_of(feature, *others) == "qwen3_moe-cp4_ep4-base"
+
+
+def test_a_feature_without_its_base_case_is_compared_with_the_plainest(case: Make) -> None:
+    feature = case("cp4_ep4", feature="fullgraph")
+    others = case("fsdp4_ep4"), case("single"), case("cp4_ep4", feature="selective_ac")
+    assert reference_of(feature, *others) == "qwen3_moe-single-base"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"},
+     {"id": "qwen3_moe-single-base-optim.lr_1"}],
+)  # fmt: skip
+def test_cases_that_train_something_else_are_no_reference(
+    case: Make, labels: dict[str, Any]
+) -> None:
+    assert reference_of(case("cp4_ep4"), case("single", **labels)) is None
+
+
+def test_a_broken_reference_is_passed_over_for_the_next(case: Make) -> None:
+    broken = case("single", {2: {"loss": math.nan}})
+    assert reference_of(case("cp4_ep4"), broken, case("fsdp4_ep4")) == "qwen3_moe-fsdp4_ep4-base"
+
+
+def test_where_every_reference_is_broken_nothing_is_known(case: Make) -> None:
+    finding = checked(case("cp4_ep4"), case("fsdp4_ep4", count=2))
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+    assert (
+        finding.message
+        == "nothing to compare with: qwen3_moe-fsdp4_ep4-base did not train to its end"
+    )
+
+
+def test_a_missing_threshold_names_the_line_to_add(case: Make) -> None:
+    finding = checked(case("cp4_ep4", dtype="bfloat16"), case("single", dtype="bfloat16"))
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+    assert "conf/thresholds.yaml has no parity.loss.cpu.bfloat16; add it" in finding.message
+
+
+def test_an_architecture_may_have_its_own_threshold(case: Make) -> None:
+    wrong = {1: {"grad_norm_groups": GROUPS | {"embedding": 0.502, "router": 0.10005}}}
+    kinked = case("cp4_ep4", wrong, arch="qwen4_exp"), case("single", arch="qwen4_exp")
+    assert checked(*kinked).outcome is Outcome.PASS
+    assert checked(case("cp4_ep4", wrong), case("single")).outcome is Outcome.FAIL
+    wrong[1]["grad_norm_groups"] = GROUPS | {"router": 0.1002}
+    assert (
+        "threshold 1.0e-03" in checked(case("cp4_ep4", wrong, arch="qwen4_exp"), kinked[1]).message
+    )
