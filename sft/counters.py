@@ -27,6 +27,13 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+EFFECTS = (
+    "act_offload_bytes", "cp_bytes_exchanged", "ep_tokens_received", "graphs_captured",
+    "indexer_keys_dropped", "operators_kept", "optim_offload_bytes", "params_on_cpu",
+    "recomputed_layers",
+)  # fmt: skip
+"""Reported in any case: what was never counted had no effect, and a check must see that."""
+
 _counts: defaultdict[str, float | Tensor] = defaultdict(float)
 
 

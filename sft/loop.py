@@ -158,8 +158,8 @@ def untrained(model: PreTrainedModel) -> list[Tensor]:
 
 
 def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
-    """Counters of every rank -> the ranks' values of every counter."""
-    names = sorted({name for rank in counts for name in rank})
+    """Counters of every rank -> the ranks' values of every counter, 0 where nothing was counted."""
+    names = sorted({*counters.EFFECTS, *(name for rank in counts for name in rank)})
     return {name: [rank.get(name, 0) for rank in counts] for name in names}
 
 

@@ -52,6 +52,8 @@ EVIDENCE = (
              "the indexer kept every key"),
     Evidence("recomputed_layers", lambda asked: asked.get("ac", "none") != "none", _all_positive,
              "no layer was recomputed: activation checkpointing was off"),
+    Evidence("operators_kept", lambda asked: asked.get("ac") == "selective", _all_positive,
+             "a rank kept no result: checkpointing was not selective", every_step=False),
     Evidence("act_offload_bytes", _is_on("act_offload"), _all_positive,
              "no activation was offloaded"),
     Evidence("optim_offload_bytes", _is_on("optim_offload"), _all_positive,

@@ -11,7 +11,7 @@ import torch
 import torch._dynamo
 from torch import Tensor, nn
 
-from sft import counters
+from sft import counters, loop
 from sft.config import Config, DataConfig, MemoryConfig, ModelConfig, OptimConfig
 from sft.loop import Trainer
 from sft.memory import apply, checkpointing, compiling, offloading
@@ -268,3 +268,9 @@ def test_states_are_on_the_cpu_when_a_step_is_over_and_still_train() -> None:
     torch.testing.assert_close(models[1].weight, models[0].weight)
     moments_and_steps = 2 * (4 * 4 + 4) + 2
     assert counters.take()["optim_offload_bytes"] == 3 * 4 * moments_and_steps
+
+
+def test_what_no_rank_counted_is_reported_as_zero_so_that_it_is_seen() -> None:
+    counts = loop.by_rank([{"act_offload_bytes": 4.0}, {"recompiles": 1.0}])
+    assert counts["cp_bytes_exchanged"] == [0, 0]
+    assert (counts["act_offload_bytes"], counts["recompiles"]) == ([4.0, 0], [0, 1.0])

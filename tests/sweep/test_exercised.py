@@ -46,6 +46,17 @@ def test_nothing_is_expected_of_one_process_without_features(make_facts: Make) -
     assert exercised.check(facts_with(make_facts, {}, {}, {}), Context()).outcome == "pass"
 
 
+def test_selective_checkpointing_keeps_results_of_some_step(make_facts: Make) -> None:
+    selective = ON | {"ac": "selective"}
+    kept, none = GOOD | {"operators_kept": [6] * 4}, GOOD | {"operators_kept": [0] * 4}
+    passed = exercised.check(facts_with(make_facts, selective, kept, none), Context())
+    assert passed.outcome is Outcome.PASS, "compiled, they are counted in compiling alone"
+    for steps in ((none, none), (GOOD | {"operators_kept": [6, 6, 0, 6]}, none)):
+        failed = exercised.check(facts_with(make_facts, selective, *steps), Context())
+        assert failed.outcome is Outcome.FAIL
+        assert "checkpointing was not selective (operators_kept at step 1)" in failed.message
+
+
 @pytest.mark.parametrize("counter", GOOD)
 def test_a_counter_of_zero_fails_and_is_named(make_facts: Make, counter: str) -> None:
     off = GOOD | {counter: [0] * 4}
