@@ -51,9 +51,9 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
     )
     try:
         _run_launches(facts, settings, case_dir, stream)
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
-        facts.error = "interrupted"
+        facts.error = f"interrupted: {error or 'Ctrl-C'}"
         raise
     except Exception as error:  # noqa: BLE001  # one case's failure is its own result
         facts.error = f"{type(error).__name__}: {error}"

@@ -39,6 +39,25 @@ def dependent(argv: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _DEPENDENT, *argv]
 
 
+class MarkedJob:
+    """A job on this machine: all processes that inherited its marker."""
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM to its first process, which ends the others in order."""
+        ask_to_stop(self._marker)
+
+    def is_over(self) -> bool:
+        """Whether none of its processes is left."""
+        return not marked(self._marker)
+
+    def clear(self) -> None:
+        """Kill what is left of it."""
+        end_all(self._marker)
+
+
 def marked(marker: str) -> list[psutil.Process]:
     """Every live process but ours that inherited `marker`, the oldest first."""
     # Read /proc ourselves: psutil looks up much of every process, which adds up over many cases.

@@ -1,8 +1,9 @@
-"""Facts of a case whose job died before it could write them, from what is on disk."""
+"""Facts of a case whose job did not get to write them, from what is on disk."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from sweep import job, trainers
@@ -13,41 +14,64 @@ from sweep.plan import Planned
 from sweep.provenance import environment
 
 
-def facts_of(one: Planned, sweep_id: str, case_dir: Path, job_log: Path) -> Facts:
-    """What the launches' folders show; the job's own log says why, if anything does."""
-    launches = sorted((case_dir / "launches").glob("*"))
-    started = (case_dir / "case.json").stat().st_mtime
+@dataclass(frozen=True)
+class End:
+    """How a job ended, as its launcher tells it."""
+
+    reason: str
+    timed_out: bool = False
+
+
+DIED = End("the job died without leaving a result")
+
+
+def facts_of(
+    one: Planned, folder: Path, before: Facts | None, job_log: Path, end: End = DIED
+) -> Facts:
+    """What the launches' folders show, with why the job ended before the case did.
+
+    `before` is what a job wrote that was told to stop, and not by us; `folder` is the sweep's.
+    """
+    case_dir = folder / one.case.id
+    known = {launch.directory: launch for launch in before.launches} if before else {}
+    launches = [_launch(one, directory, end) for directory in sorted(case_dir.glob("launches/*"))]
+    started = before.started if before else (case_dir / "case.json").stat().st_mtime
     return Facts(
-        sweep_id=sweep_id,
+        sweep_id=folder.name,
         case=one.case,
         started=started,
-        seconds=time.time() - started,
-        environment=environment(one.case.device),
+        seconds=before.seconds if before else time.time() - started,
+        environment=before.environment if before else environment(one.case.device),
+        vocab_size=before.vocab_size if before else None,
         asked=job.asked_of(one.settings),
-        launches=[_launch(one, directory) for directory in launches],
-        error="the job died without leaving a result" + _said(job_log),
+        launches=[known.get(launch.directory, launch) for launch in launches],
+        error=_error(before, job_log, end),
     )
 
 
-def _launch(one: Planned, directory: Path) -> LaunchFacts:
+def _launch(one: Planned, directory: Path, end: End) -> LaunchFacts:
     trainer = trainers.load(one.settings.trainer.name)
     expected = {launch.name: launch for launch in trainer.launches(one.settings)}
     launch = expected[directory.name.partition("_")[2]]
     started = directory.stat().st_ctime
+    seconds = time.time() - started
     return LaunchFacts(
         name=launch.name,
         directory=f"{directory.parent.name}/{directory.name}",
         argv=[],
         first_step=launch.first_step,
         last_step=launch.last_step,
-        limit_seconds=one.settings.launch.timeout_seconds,
+        timed_out=end.timed_out,
+        limit_seconds=round(seconds) if end.timed_out else one.settings.launch.timeout_seconds,
         started=started,
-        seconds=time.time() - started,
+        seconds=seconds,
         log_tail=tail(directory / LOG),
         metrics=trainer.metrics(one.settings, directory),
     )
 
 
-def _said(log: Path) -> str:
-    lines = [line for line in tail(log).splitlines() if line.strip()] if log.name else []
-    return f": {lines[-1].strip()}" if lines else ""
+def _error(before: Facts | None, job_log: Path, end: End) -> str:
+    if before is not None and end is DIED:
+        return f"the job was told to stop, and not by the sweep ({before.error})"
+    lines = [line for line in tail(job_log).splitlines() if line.strip()] if job_log.name else []
+    return end.reason + (f": {lines[-1].strip()}" if lines else "")

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sweep import facts as facts_file
-from sweep import job, processes, report, salvage, trainers
+from sweep import job, report, salvage, trainers
 from sweep.checks import Context
 from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
@@ -31,6 +31,22 @@ from sweep.store import Writer
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
+
+
+class Started(Protocol):
+    """A job as its launcher knows it, so that the session can end it."""
+
+    def ask_to_stop(self) -> None:
+        """Let it end in order; it may end at any time, or be gone."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether nothing of it runs or waits any more."""
+        ...
+
+    def clear(self) -> None:
+        """End what it left, at once."""
+        ...
 
 
 class Session:
@@ -57,7 +73,8 @@ class Session:
             for one in todo:
                 earlier.set_aside(one.case.id)
         self._results: dict[str, Result] = {}
-        self._markers: dict[int, str] = {}  # of the jobs that were started and have not ended
+        self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
+        self._stopping = False  # the jobs: what they leave from now on is no result
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
         about = write_plan(self.folder, planned, experiment, machine.device)
@@ -93,29 +110,28 @@ class Session:
         on_gpu = settings.device.value == "cuda"
         return settings.layout.world_size // settings.layout.nodes if on_gpu else 0
 
-    def job_environment(self, marker: str) -> dict[str, str]:
-        """What the job's environment must hold, so that it can be found and finds us."""
-        return {processes.JOB_MARKER: marker, job.DRIVER: job.this_process()}
+    def submitted(self, index: int, job: Started) -> None:
+        """The job will run, and is ours to end."""
+        self._jobs[index] = job
 
-    def started(self, index: int, marker: str) -> None:
-        """The job was started, with `marker` in its environment."""
-        self._markers[index] = marker
+    def started(self, index: int) -> None:
+        """The job runs."""
         self._progress.started(self.runnable[index].case.id)
 
-    def ended(self, index: int, log: str) -> None:
-        """The job has ended, however; `log` is where it complained."""
-        processes.end_all(self._markers.pop(index))
+    def ended(self, index: int, log: str, end: salvage.End = salvage.DIED) -> None:
+        """The job has ended; `log` is where it complained, `end` what its launcher knows."""
+        self._jobs.pop(index).clear()
         one = self.runnable[index]
         case_dir = self.folder / one.case.id
         facts = facts_file.load(case_dir)
-        if facts is None:
-            facts = salvage.facts_of(one, self.folder.name, case_dir, Path(log))
+        if (facts is None or facts.interrupted) and not self._stopping:
+            facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
         self._conclude(one, facts)
 
     def tick(self) -> None:
         """Look at how far the running cases are."""
-        for index in self._markers:
+        for index in self._jobs:
             one = self.runnable[index]
             self._progress.step(one.case.id, self._step_of(one), one.case.steps)
         self._progress.refresh()
@@ -128,8 +144,8 @@ class Session:
         steps = trainer.metrics(one.settings, launches[-1]).steps
         return steps[-1].step if steps else 0
 
-    def _conclude(self, one: Planned, facts: Facts) -> None:
-        if facts.interrupted:
+    def _conclude(self, one: Planned, facts: Facts | None) -> None:
+        if facts is None or facts.interrupted:
             self._progress.ended(one.case.id, "interrupted")
             return
         result = Result(
@@ -165,12 +181,13 @@ class Session:
                 self._conclude(one, facts)
 
     def _end_running(self) -> None:
-        for marker in self._markers.values():
-            processes.ask_to_stop(marker)
+        self._stopping = True
+        for one in self._jobs.values():
+            one.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and any(map(processes.marked, self._markers.values())):
+        while time.monotonic() < deadline and not all(one.is_over() for one in self._jobs.values()):
             time.sleep(0.2)
-        for index in list(self._markers):
+        for index in list(self._jobs):
             self.ended(index, "")
 
     def _close(self, interrupted: bool) -> int:
@@ -197,11 +214,23 @@ def run_foreground(planned: Planned, machine: Machine) -> int:
     settings.sweep_id = session.folder.name
 
     def run() -> None:
-        session.started(0, "none: the case runs in this process")
+        session.submitted(0, _Ourselves())
+        session.started(0)
         job.run_case(settings, planned.case, session.folder / planned.case.id, stream=True)
         session.ended(0, "")
 
     return session.execute(run)
+
+
+class _Ourselves:
+    """The case that runs in this process: when anybody asks, it is over."""
+
+    def ask_to_stop(self) -> None: ...
+
+    def is_over(self) -> bool:
+        return True
+
+    def clear(self) -> None: ...
 
 
 @contextmanager

@@ -30,6 +30,8 @@ class SlotLauncher(LocalLauncher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run every job; a job that died without a result is a failed return, not an exception."""
+        from sweep import job as our_job
+        from sweep.processes import JOB_MARKER, MarkedJob
         from sweep.slots import Pool, SlotRunner
 
         session = self.observer
@@ -39,9 +41,11 @@ class SlotLauncher(LocalLauncher):
 
         def start(index: int, gpus: Sequence[str]) -> Any:
             overrides = [*job_overrides[index], *([f"gpus='{','.join(gpus)}'"] if gpus else [])]
-            with _deaf_to_ctrl_c(), _environment(session.job_environment(markers[index])):
+            environment = {JOB_MARKER: markers[index], our_job.DRIVER: our_job.this_process()}
+            with _deaf_to_ctrl_c(), _environment(environment):
                 job = self._submit(session.folder, overrides, initial_job_idx + index)
-            session.started(index, markers[index])
+            session.submitted(index, MarkedJob(markers[index]))
+            session.started(index)
             return job
 
         def ended(index: int, job: Any) -> None:

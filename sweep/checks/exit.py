@@ -33,7 +33,9 @@ def _message(launch: LaunchFacts, error: str | None) -> str:
     steps = [step.step for step in launch.metrics.steps]
     after = f"after step {max(steps)}" if steps else "before its first step"
     if launch.timed_out:
-        return f"{launch.name}: still running at the limit of {launch.limit_seconds:g} s, {after}"
+        said = f"; {error}" if error else ""
+        limit = f"at the limit of {launch.limit_seconds:g} s"
+        return f"{launch.name}: still running {limit}, {after}{said}"
     if launch.exit_code is None:
         return f"{launch.name}: {error or 'never seen to end'}, {after}"
     message = f"{launch.name}: {_ended(launch.exit_code)} {after}"

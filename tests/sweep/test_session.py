@@ -17,6 +17,20 @@ from sweep.session import Session
 from tests.sweep.test_plan import COMMAND, composed
 
 
+class Job:
+    """Ends when it is asked to."""
+
+    asked = False
+
+    def ask_to_stop(self) -> None:
+        self.asked = True
+
+    def is_over(self) -> bool:
+        return self.asked
+
+    def clear(self) -> None: ...
+
+
 @pytest.fixture
 def planned(outputs: Path) -> list[Planned]:
     combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
@@ -35,7 +49,8 @@ def test_a_job_that_cannot_be_started_is_neither_red_nor_green(
     session = Session(planned, Machine(), live=False)
 
     def run() -> None:
-        session.started(0, "m")
+        session.submitted(0, Job())
+        session.started(0)
         leave_facts(session, 0, make_facts)
         session.ended(0, "")
         raise MachineryError("a job could not be started: no space left")
@@ -52,11 +67,46 @@ def test_a_failed_case_is_red_even_if_the_machinery_fails_as_well(planned: list[
     session = Session(planned, Machine(), live=False)
 
     def run() -> None:
-        session.started(0, "m")
+        session.submitted(0, Job())
+        session.started(0)
         session.ended(0, "")  # it left nothing
         raise MachineryError("no space left")
 
     assert session.execute(run) == 1
+
+
+def test_a_case_that_the_sweep_stops_itself_has_no_result(planned: list[Planned]) -> None:
+    session, job = Session(planned, Machine(), live=False), Job()
+
+    def run() -> None:
+        session.submitted(0, job)
+        session.started(0)
+        raise MachineryError("no space left")
+
+    assert session.execute(run) == 3
+    assert job.asked
+    assert not list(session.folder.glob("*/facts.json"))
+
+
+def test_a_case_that_somebody_else_stops_has_failed(
+    planned: list[Planned], make_facts: Callable[..., Facts]
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+    case = session.planned[0].case
+    stopped = {"case": case, "interrupted": True, "error": "interrupted: SIGTERM"}
+
+    def run() -> None:
+        session.submitted(0, Job())
+        session.started(0)
+        facts_file.save(make_facts().model_copy(update=stopped), session.folder / case.id)
+        session.ended(0, "")
+
+    assert session.execute(run) == 1
+    facts = facts_file.load(session.folder / case.id)
+    assert facts is not None
+    assert not facts.interrupted
+    assert facts.error is not None
+    assert "not by the sweep (interrupted: SIGTERM)" in facts.error
 
 
 def test_two_sweeps_of_one_second_have_two_folders(outputs: Path) -> None:
