@@ -91,22 +91,6 @@ class Facts(BaseModel):
         return self.launches[0].metrics.steps if self.launches else []
 
 
-def read_metrics(path: Path) -> Metrics:
-    """Read a metrics file, whatever is in it; none yet is no steps."""
-    metrics = Metrics()
-    if not path.is_file():
-        return metrics
-    text = path.read_text(encoding="utf-8", errors="replace")
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            metrics.steps.append(Step.model_validate_json(line))
-        except ValidationError as error:
-            metrics.bad_lines.append(f"line {number}: {_reason(error)}: {line.strip()[:80]}")
-    return metrics
-
-
 def save(facts: Facts, case_dir: Path) -> None:
     """Write facts.json, by rename. Not pydantic's own JSON: that turns NaN into null."""
     write_text(case_dir / "facts.json", json.dumps(facts.model_dump(), indent=1) + "\n")
@@ -120,7 +104,8 @@ def load(case_dir: Path) -> Facts | None:
     return Facts.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-def _reason(error: ValidationError) -> str:
+def reason(error: ValidationError) -> str:
+    """The first complaint, as a few words."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

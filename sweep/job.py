@@ -65,10 +65,11 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:
-    """What the trainer must show that it did: degrees, and the feature's settings."""
+    """What the trainer must show that it did: degrees and features; and what it has none of."""
     layout, values = settings.layout, plain(settings)
     degrees = {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep}
-    return {**values["feature"], **degrees, "indexer": settings.arch.indexer}
+    more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown}
+    return {**values["feature"], **degrees, **more}
 
 
 def write_case(case: Case, settings: Settings, case_dir: Path, **more: Any) -> None:

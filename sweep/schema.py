@@ -93,6 +93,7 @@ class TrainerConf:
 
     name: str = MISSING
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
+    not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
 
 @dataclass
@@ -102,18 +103,55 @@ class SftConf(TrainerConf):
     name: str = "sft"
 
 
+class MetricsFormat(Enum):
+    """What a trainer writes its figures as."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+    tensorboard = "tensorboard"
+    log = "log"
+
+
+@dataclass
+class MetricsConf:
+    """Where a trainer's figures are, and what it calls them (docs/trainers.md)."""
+
+    format: MetricsFormat = MetricsFormat.jsonl
+    path: str | None = None  # in the launch's folder, * allowed; by default metrics.jsonl, ...
+    fields: dict[str, str] = field(default_factory=dict)  # our name -> its name (a.b: b inside a)
+    pattern: str | None = None  # format=log: a regular expression with the groups step, loss, ...
+    merge: str | None = None  # format=jsonl: lines of one step are one, if one has this figure
+    first_step: int = 1  # the number it gives to its first step
+
+
+@dataclass
+class ResumeConf:
+    """What the second launch of a case that resumes has more, or otherwise."""
+
+    checkpoint: str = "{output_dir}/checkpoint"  # what the first launch saved: {resume_from}
+    argv: list[str] = field(default_factory=list)  # words added to the command
+    files: dict[str, str] = field(default_factory=dict)  # added, or instead of those of that name
+    env: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class CommandConf(TrainerConf):
-    """Any program that appends a JSON line a step to a metrics file.
+    """Any program, by its command line, its config files and what it writes.
 
-    In `argv`, {model}, {arch}, {layout}, {feature}, {steps}, {seed}, {world_size}, {output_dir}
-    and {python} are replaced; a checkpoint is only built where {model} is asked for.
+    {words} in braces are filled in, in argv, files and env alike (docs/trainers.md lists them); a
+    word that comes out empty is left out. A checkpoint is only built where {model} is asked for.
     """
 
     name: str = "command"
     argv: list[str] = MISSING
     torchrun: bool = False  # start argv on world_size ranks with torchrun
-    metrics: str = "metrics.jsonl"  # where it writes, relative to {output_dir}
+    files: dict[str, str] = field(default_factory=dict)  # name in {output_dir} -> text
+    spelling: dict[str, dict[Any, Any]] = field(default_factory=dict)  # {word} -> ours -> theirs
+    metrics: MetricsConf = field(default_factory=MetricsConf)
+    resume: ResumeConf = field(default_factory=ResumeConf)
+    archs: list[str] | None = None  # what it can do; null: everything
+    layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
+    features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
 
 
 @dataclass

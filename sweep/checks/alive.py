@@ -6,13 +6,14 @@ import math
 from itertools import pairwise
 
 from sweep.checks.base import Context, Finding, Outcome
-from sweep.facts import Facts, Step
+from sweep.facts import Facts, LaunchFacts, Step
 
 FROZEN = 1e-4  # a loss this close to ln(vocabulary) at every step has learnt nothing
 
 
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail if no gradient flows, no parameter moves, or the loss stands still."""
+    unseen: Finding | None = None
     for launch in facts.launches:
         steps = [step for step in launch.metrics.steps if math.isfinite(step.loss)]
         if len(steps) < 2:
@@ -21,11 +22,18 @@ def check(facts: Facts, _context: Context) -> Finding:
         if problem:
             return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
         if any(step.params_moved is None for step in steps):
-            message = f"{launch.name}: the trainer does not report params_moved"
-            return _finding(Outcome.INCONCLUSIVE, message, launch.directory)
+            unseen = unseen or _unseen(facts, launch)
     if not facts.launches:
         return _finding(Outcome.INCONCLUSIVE, "nothing ran")
-    return _finding(Outcome.PASS)
+    return unseen or _finding(Outcome.PASS)
+
+
+def _unseen(facts: Facts, launch: LaunchFacts) -> Finding:
+    """A trainer that declares that it does not tell is shown and not failed."""
+    declared = "params_moved" in facts.asked.get("not_shown", [])
+    message = f"{launch.name}: the trainer does not report params_moved"
+    finding = _finding(Outcome.INCONCLUSIVE, message, launch.directory)
+    return finding.model_copy(update={"advisory": declared})
 
 
 def _problem(steps: list[Step], vocab_size: int | None) -> str:

@@ -64,6 +64,22 @@ def train_and_resume(settings: Settings) -> list[Launch]:
     return launches
 
 
+def saves_at(settings: Settings, launch: Launch) -> int | None:
+    """The step after which the launch saves what the next one goes on from."""
+    number = train_and_resume(settings).index(launch)
+    return (*settings.feature.resume_at, None)[number]
+
+
+def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch, Path] | None:
+    """The launch that this one, in `directory`, goes on from, and its directory."""
+    launches = train_and_resume(settings)
+    number = launches.index(launch)
+    if number == 0:
+        return None
+    one = launches[number - 1]
+    return one, directory.parent / f"{number}_{one.name}"
+
+
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
     """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
     ranks = str(directory / "ranks")

@@ -1,65 +1,114 @@
-"""Any program that appends a JSON line a step to a metrics file."""
+"""Any trainer, by YAML alone: its words, its config files, how it resumes, what it writes."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from sweep.case import layout_name
-from sweep.facts import Metrics, read_metrics
+from sweep import launch as launching
+from sweep.errors import RequestError
+from sweep.facts import Metrics
+from sweep.files import write_text
 from sweep.schema import CommandConf, Settings
-from sweep.trainers.base import Command, Launch, torchrun
+from sweep.trainers import readers, template
+from sweep.trainers.abilities import lacking
+from sweep.trainers.base import Command, Launch, before, torchrun, train_and_resume
+
+RESERVED = (launching.LOG, launching.PROCESS, "ranks")
 
 
 class CommandTrainer:
-    """Fills in the words of `trainer.argv` and starts them."""
+    """Fills in the words and files of `conf/trainer/*.yaml` and starts them."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """A program of the user's own can run everything, except go on: nobody says how."""
-        return "trainer=command cannot resume" if settings.feature.resume_at else None
+        """What is on none of its lists, or how it would resume; raises RequestError if unclear."""
+        conf = _conf(settings)
+        _check(settings)
+        reason = lacking(settings, conf.archs, conf.layouts, conf.features)
+        if reason is None and settings.feature.resume_at and not _uses(conf, "resume_from"):
+            return (
+                f"trainer={conf.name} cannot resume: nothing in trainer.resume uses {{resume_from}}"
+            )
+        return reason
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Only if the command asks where the checkpoint is."""
-        return any("{model}" in word for word in _conf(settings).argv)
+        return _uses(_conf(settings), "model")
 
     def launches(self, settings: Settings) -> list[Launch]:
-        """One, from the first step to the last."""
-        return [Launch("train", 1, settings.steps)]
+        """One from the first step to the last; then one from each saved step on."""
+        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> Command:
-        """`trainer.argv` with its placeholders replaced."""
+        """Write the files; `trainer.argv` and environment with their placeholders replaced."""
         conf = _conf(settings)
-        words = {
-            "model": str(model),
-            "arch": settings.arch.name,
-            "layout": layout_name(settings.layout),
-            "feature": settings.feature.name,
-            "steps": str(settings.steps),
-            "seed": str(settings.seed),
-            "world_size": str(settings.layout.world_size),
-            "output_dir": str(directory),
-            "python": sys.executable,
-        }
-        argv = [_filled(word, words) for word in conf.argv]
-        return Command(torchrun(settings, directory, argv) if conf.torchrun else argv, conf.env)
+        values = _values(settings, launch, directory, model)
+        files, env, words = dict(conf.files), dict(conf.env), list(conf.argv)
+        if launch.name != "train":
+            files |= conf.resume.files
+            env |= conf.resume.env
+            words += conf.resume.argv
+        for name, text in files.items():
+            write_text(directory / name, template.fill(text, values, f"trainer.files.{name}"))
+        filled = ((word, template.fill(word, values, "trainer.argv")) for word in words)
+        argv = [new for old, new in filled if new or not old]
+        return Command(
+            torchrun(settings, directory, argv) if conf.torchrun else argv,
+            {key: template.fill(text, values, f"trainer.env.{key}") for key, text in env.items()},
+        )
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
-        """Its metrics file."""
-        return read_metrics(directory / _conf(settings).metrics)
+        """What its reader finds."""
+        return readers.read(_conf(settings).metrics, directory)
 
 
 def _conf(settings: Settings) -> CommandConf:
     return cast(CommandConf, settings.trainer)
 
 
-def _filled(word: str, values: dict[str, str]) -> str:
-    # Not str.format: braces that are no placeholder (JSON, shell) must pass through.
-    for key, value in values.items():
-        word = word.replace("{" + key + "}", value)
-    return word
+def _values(
+    settings: Settings, launch: Launch, directory: Path, model: Path | None
+) -> dict[str, str]:
+    conf = _conf(settings)
+    saved = ""
+    if (earlier := before(settings, launch, directory)) is not None:
+        then = template.values_of(settings, *earlier, model)
+        saved = template.fill(conf.resume.checkpoint, then, "trainer.resume.checkpoint")
+    values = template.values_of(settings, launch, directory, model, saved)
+    return template.spelled(values, conf.spelling)
+
+
+def _check(settings: Settings) -> None:
+    """Whatever is wrong with the YAML is said while planning: fill everything in once."""
+    conf = _conf(settings)
+    readers.check(conf.metrics)
+    for name in (*conf.files, *conf.resume.files):
+        path = Path(name)
+        if path.is_absolute() or ".." in path.parts or path.parts[0] in RESERVED:
+            raise RequestError(
+                f"trainer.files.{name}: say another name, relative to the launch's folder"
+            )
+    values = template.spelled(
+        template.values_of(settings, train_and_resume(settings)[0], Path(), None), conf.spelling
+    )
+    for where, text in _texts(conf):
+        template.fill(text, values, where)
+
+
+def _texts(conf: CommandConf) -> Iterator[tuple[str, str]]:
+    """Every template, with the key it is written under."""
+    for prefix, part in (("trainer", conf), ("trainer.resume", conf.resume)):
+        yield from ((f"{prefix}.argv", word) for word in part.argv)
+        yield from ((f"{prefix}.files.{name}", text) for name, text in part.files.items())
+        yield from ((f"{prefix}.env.{name}", text) for name, text in part.env.items())
+    yield "trainer.resume.checkpoint", conf.resume.checkpoint
+
+
+def _uses(conf: CommandConf, name: str) -> bool:
+    return any(template.uses(text, name) for _, text in _texts(conf))
 
 
 TRAINER = CommandTrainer()

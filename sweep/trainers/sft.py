@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sweep.case import plain
-from sweep.facts import Metrics, read_metrics
+from sweep.facts import Metrics
 from sweep.files import write_json
-from sweep.schema import ExpertDispatch, Settings
-from sweep.trainers.base import Command, Launch, torchrun, train_and_resume
+from sweep.schema import ExpertDispatch, MetricsConf, Settings
+from sweep.trainers import readers
+from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
 
 MEMORY = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
           "ep_backend")  # fmt: skip
@@ -53,7 +54,7 @@ class SftTrainer:
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
-        return read_metrics(directory / "metrics.jsonl")
+        return readers.read(MetricsConf(), directory)
 
 
 def _config(
@@ -76,13 +77,11 @@ def _config(
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
     """Each launch saves what the next one goes on from."""
-    steps = settings.feature.resume_at
-    number = train_and_resume(settings).index(launch)
-    if number == 0:
-        return {"save_at": steps[:1], "resume_from": None}
-    before = next(directory.parent.glob(f"{number}_*"))
-    folder = before / "checkpoints" / f"step_{steps[number - 1]}"
-    return {"save_at": steps[number : number + 1], "resume_from": str(folder)}
+    step, earlier = saves_at(settings, launch), before(settings, launch, directory)
+    folder = None
+    if earlier is not None:
+        folder = str(earlier[1] / "checkpoints" / f"step_{launch.first_step - 1}")
+    return {"save_at": [] if step is None else [step], "resume_from": folder}
 
 
 TRAINER = SftTrainer()

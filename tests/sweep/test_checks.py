@@ -117,7 +117,19 @@ def test_a_model_that_does_not_train_fails(
 
 def test_without_params_moved_nobody_can_say_that_it_trains(make_facts: Make) -> None:
     facts = make_facts(steps({"params_moved": None}, {"params_moved": None}))
-    assert found("alive", facts).outcome is Outcome.INCONCLUSIVE
+    finding = found("alive", facts)
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+
+
+def test_a_trainer_that_declares_that_it_does_not_tell_is_shown_and_not_failed(
+    make_facts: Make,
+) -> None:
+    facts = make_facts(steps({"params_moved": None}, {"params_moved": None}))
+    facts.asked["not_shown"] = ["params_moved"]
+    finding = found("alive", facts)
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, True)
+    facts.launches[0].metrics.steps[1].grad_norm = 0.0
+    assert found("alive", facts).outcome is Outcome.FAIL
 
 
 def test_inconclusive_is_no_pass(make_facts: Make) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from sweep import launch, processes
 from sweep.errors import Interrupted
-from sweep.facts import LaunchFacts, read_metrics
+from sweep.facts import LaunchFacts
+from sweep.schema import MetricsConf
+from sweep.trainers import readers
 from sweep.trainers.base import Command, Launch
 
 DUMMY = str(Path(__file__).with_name("dummy.py"))
@@ -26,7 +28,7 @@ def run(directory: Path, argv: list[str], limit: float = 30.0, **watch: object) 
     directory.mkdir(parents=True)
     argv = [word.replace("OUT", str(directory)) for word in argv]
     observed = launch.Watch(
-        metrics=lambda: read_metrics(directory / "metrics.jsonl"),
+        metrics=lambda: readers.read(MetricsConf(), directory),
         limit_seconds=limit,
         **watch,  # type: ignore[arg-type]
     )

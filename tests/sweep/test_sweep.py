@@ -76,7 +76,8 @@ def wrong(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Sweep:
     done = sweep(
         "-m", f"arch={','.join(EXPECTED)}", "layout=cp4_ep4", *DUMMY_TRAINER,
         TRAINER.replace("{behaviour}", "{arch}"), "launch.timeout_seconds=6", "launch.slots=2",
-        f"outputs={outputs}", f"+trainer.env.ODD={quoted(ODD)}", BEHAVIOURS=json.dumps(behaviours),
+        f"outputs={outputs}", f"+trainer.env.ODD={quoted(ODD.replace('{h}', '{{h}}'))}",
+        BEHAVIOURS=json.dumps(behaviours),
     )  # fmt: skip
     folder = next(path.parent for path in outputs.glob("*/sweep.json"))
     return Sweep(done.returncode, done.stdout + done.stderr, folder, processes_of(outputs))

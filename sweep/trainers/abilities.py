@@ -1,0 +1,54 @@
+"""What a trainer says that it can do, against what a case asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from sweep.case import layout_name, plain
+from sweep.errors import RequestError
+from sweep.schema import Settings
+from sweep.trainers.template import SWITCHES, text
+
+OFF = ("", "false", "none", "all_to_all")
+FEATURES = (*SWITCHES, "resume_at")
+
+
+def asked_features(settings: Settings) -> dict[str, str]:
+    """The keys of the feature file that are on, with their values."""
+    feature = plain(settings)["feature"]
+    values = {key: text(feature[key]) for key in SWITCHES}
+    values["resume_at"] = ",".join(map(str, feature["resume_at"]))
+    return {key: value for key, value in values.items() if value not in OFF}
+
+
+def lacking(
+    settings: Settings,
+    archs: Sequence[str] | None,
+    layouts: Sequence[str] | None,
+    features: Sequence[str] | None,
+) -> str | None:
+    """What is not on the lists, as a reason; None if all is. A list that is None allows all.
+
+    Archs and layouts are patterns on names (`fsdp*_ep1`), features keys of a feature file
+    (`compile`, or with one value only, `ac=full`). Raises RequestError for a key that is none.
+    """
+    trainer = f"trainer={settings.trainer.name}"
+    names = {"arch": settings.arch.name, "layout": layout_name(settings.layout)}
+    for kind, allowed in (("arch", archs), ("layout", layouts)):
+        if allowed is not None and not any(fnmatchcase(names[kind], one) for one in allowed):
+            return f"{trainer} does not run {kind} {names[kind]}: only {', '.join(allowed)}"
+    if features is None:
+        return None
+    _check(features)
+    for key, value in asked_features(settings).items():
+        if key not in features and f"{key}={value}" not in features:
+            able = ", ".join(features) or "none"
+            return f"{trainer} cannot do feature.{key}={value} (its features: {able})"
+    return None
+
+
+def _check(features: Sequence[str]) -> None:
+    for one in features:
+        if one.partition("=")[0] not in FEATURES:
+            raise RequestError(f"trainer.features: {one}: choose from {', '.join(FEATURES)}")

@@ -1,0 +1,53 @@
+"""Readers of what trainers write: each turns a format into the same steps and bad lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweep.errors import RequestError
+from sweep.facts import Metrics
+from sweep.schema import MetricsConf, MetricsFormat
+from sweep.trainers.readers import csv_file, jsonl, log, tensorboard
+
+PATHS = {
+    MetricsFormat.jsonl: "metrics.jsonl",
+    MetricsFormat.csv: "metrics.csv",
+    MetricsFormat.tensorboard: ".",
+    MetricsFormat.log: "launcher.log",
+}
+READERS = {
+    MetricsFormat.jsonl: jsonl.read,
+    MetricsFormat.csv: csv_file.read,
+    MetricsFormat.tensorboard: tensorboard.read,
+    MetricsFormat.log: log.read,
+}
+
+
+def read(conf: MetricsConf, directory: Path) -> Metrics:
+    """The steps that the files matching `conf.path` in the launch's `directory` hold so far."""
+    metrics = Metrics()
+    for path in _paths(conf, directory):
+        found = READERS[conf.format](path, conf)
+        metrics.steps += found.steps
+        metrics.bad_lines += found.bad_lines
+    return metrics
+
+
+def _paths(conf: MetricsConf, directory: Path) -> list[Path]:
+    pattern = conf.path or PATHS[conf.format]
+    if conf.format is MetricsFormat.tensorboard:
+        return [directory] if pattern == "." else sorted(directory.glob(pattern))
+    return sorted(path for path in directory.glob(pattern) if path.is_file())
+
+
+def check(conf: MetricsConf) -> None:
+    """Raise RequestError if nothing can be read like this: said while planning."""
+    path = conf.path or PATHS[conf.format]
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise RequestError(f"trainer.metrics.path={path}: say it relative to the launch's folder")
+    if conf.format is MetricsFormat.log:
+        log.check(conf)
+    elif conf.pattern is not None:
+        raise RequestError(f"trainer.metrics.pattern is for format=log, not {conf.format.value}")
+    if conf.format is MetricsFormat.tensorboard:
+        tensorboard.check(conf)

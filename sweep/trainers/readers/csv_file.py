@@ -1,0 +1,33 @@
+"""A table with a header; its columns hold numbers."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from sweep.facts import Metrics
+from sweep.schema import MetricsConf
+from sweep.trainers.readers import rows
+
+
+def read(path: Path, conf: MetricsConf) -> Metrics:
+    """The steps of the table; a row with more or fewer cells than the header is a bad line."""
+    metrics = Metrics()
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
+    reader = csv.reader(text.splitlines())
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            if header is None:
+                header = [name.strip() for name in cells]
+                continue
+            place = f"line {reader.line_num}"
+            if cells and len(cells) != len(header):
+                said = f"{len(cells)} cells under {len(header)} names: {','.join(cells)[:80]}"
+                metrics.bad_lines.append(f"{place}: {said}")
+            elif cells:
+                row = {name: rows.number(cell) for name, cell in zip(header, cells, strict=True)}
+                rows.add(metrics, {k: v for k, v in row.items() if v != ""}, conf, place)
+    except csv.Error as error:
+        metrics.bad_lines.append(f"line {reader.line_num}: {error}")
+    return metrics

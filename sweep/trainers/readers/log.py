@@ -1,0 +1,42 @@
+"""A log, by a regular expression whose named groups are a step's figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sweep.errors import RequestError
+from sweep.facts import Metrics
+from sweep.schema import MetricsConf
+from sweep.trainers.readers import rows
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def read(path: Path, conf: MetricsConf) -> Metrics:
+    """The steps of the lines that the pattern is found in; other lines are the log's own."""
+    metrics = Metrics()
+    pattern = re.compile(conf.pattern or "")
+    text = COLOURS.sub("", path.read_text(encoding="utf-8", errors="replace"))
+    for number, line in enumerate(text.split("\n"), start=1):
+        if found := pattern.search(line):
+            words = {key: word for key, word in found.groupdict().items() if word is not None}
+            row = {key: rows.number(word.replace(",", "")) for key, word in words.items()}
+            rows.add(metrics, row, conf, f"line {number}")
+    return metrics
+
+
+def check(conf: MetricsConf) -> None:
+    """Raise RequestError for a pattern that is none, or that has no figures."""
+    if conf.pattern is None:
+        raise RequestError(
+            "trainer.metrics.pattern: format=log needs one, as in "
+            r"'step (?P<step>\d+) loss (?P<loss>\S+) grad_norm (?P<grad_norm>\S+)'"
+        )
+    try:
+        groups = set(re.compile(conf.pattern).groupindex)
+    except re.error as error:
+        raise RequestError(f"trainer.metrics.pattern: {error}: {conf.pattern}") from None
+    for name in ("step", "loss", "grad_norm"):
+        if conf.fields.get(name, name) not in groups:
+            raise RequestError(f"trainer.metrics.pattern: no group (?P<{name}>...) in it")

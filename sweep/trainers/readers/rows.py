@@ -1,0 +1,66 @@
+"""A row of a trainer's own names and values -> a step under ours, or a line that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from sweep.facts import Metrics, Step, reason
+from sweep.schema import MetricsConf
+
+_MISSING = object()
+WHOLE = ("step", "tokens")  # counts, also where a format knows floats alone
+
+
+def add(metrics: Metrics, row: Mapping[str, Any], conf: MetricsConf, place: str) -> None:
+    """Append the row to `metrics` as a step, or as a bad line that names `place`."""
+    try:
+        metrics.steps.append(Step.model_validate(_renamed(row, conf)))
+    except ValidationError as error:
+        metrics.bad_lines.append(f"{place}: {reason(error)}: {str(dict(row))[:80]}")
+
+
+def number(word: str) -> Any:
+    """A word as the number that it spells (also nan and inf), else as it is."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def _renamed(row: Mapping[str, Any], conf: MetricsConf) -> dict[str, Any]:
+    """Ours: what `fields` names, and whatever else the row has."""
+    taken = set(conf.fields.values())
+    step = {key: value for key, value in row.items() if key not in taken}
+    for ours, theirs in conf.fields.items():
+        if (value := _found(row, theirs)) is not _MISSING:
+            _put(step, ours, value)
+    for key in WHOLE:
+        if isinstance(value := step.get(key), float) and value.is_integer():
+            step[key] = int(value)
+    if type(step.get("step")) is int:
+        step["step"] += 1 - conf.first_step
+    return step
+
+
+def _found(row: Mapping[str, Any], name: str) -> Any:
+    """row["a.b"], or row["a"]["b"]."""
+    if name in row:
+        return row[name]
+    head, dot, rest = name.partition(".")
+    inner = row.get(head)
+    return _found(inner, rest) if dot and isinstance(inner, Mapping) else _MISSING
+
+
+def _put(step: dict[str, Any], name: str, value: Any) -> None:
+    """`counters.x` goes into the counters."""
+    head, dot, rest = name.partition(".")
+    if not dot:
+        step[name] = value
+        return
+    inner = step.get(head)
+    step[head] = {**(inner if isinstance(inner, Mapping) else {}), rest: value}

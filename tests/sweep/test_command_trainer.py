@@ -1,0 +1,121 @@
+"""`trainer=command`: what is started, written and read, and what it says that it cannot do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep import schema, trainers
+from sweep.errors import RequestError
+from sweep.schema import CommandConf, LayoutConf, MetricsConf, ResumeConf, Settings
+from sweep.trainers.base import Command
+
+COMMAND = trainers.load("command")
+
+
+def settings(conf: CommandConf, **feature: Any) -> Settings:
+    found = Settings(steps=8, trainer=conf)
+    found.arch.name, found.scale.name, found.data.seq_len = "llama", "nano", 512
+    found.layout = LayoutConf(world_size=2, dp_shard=2, cp=1, ep=1)
+    found.feature = schema.FeatureConf(name="base", **feature)
+    return found
+
+
+def commands(found: Settings, case_dir: Path) -> list[tuple[Command, Path]]:
+    """Each launch's command, with its directory."""
+    done = []
+    for number, launch in enumerate(COMMAND.launches(found), start=1):
+        directory = case_dir / f"{number}_{launch.name}"
+        directory.mkdir()
+        done.append((COMMAND.command(found, launch, directory, Path("/model")), directory))
+    return done
+
+
+def test_words_files_and_environment_are_filled_in(tmp_path: Path) -> None:
+    conf = CommandConf(
+        argv=["train", "--config={output_dir}/a/run.json", "{compile}", ""],
+        files={"a/run.json": '{"model": "{model}", "lr": {lr}, "shards": {dp_shard}}'},
+        env={"RUN": "{arch}-{layout}"},
+        spelling={"compile": {False: "", True: "--compile"}},
+    )
+    [(command, directory)] = commands(settings(conf), tmp_path)
+    assert command.argv == ["train", f"--config={directory}/a/run.json", ""]
+    assert command.env == {"RUN": "llama-fsdp2_ep1"}
+    written = json.loads((directory / "a/run.json").read_text())
+    assert written == {"model": "/model", "lr": 1e-4, "shards": 2}
+
+
+def test_a_second_launch_gets_what_the_first_saved_and_a_third_what_the_second(
+    tmp_path: Path,
+) -> None:
+    conf = CommandConf(
+        argv=["train", "--save-at={save_at}"],
+        files={"run.ini": "new", "other.ini": "same"},
+        resume=ResumeConf(
+            checkpoint="{output_dir}/step{save_at}",
+            argv=["--from={resume_from}"],
+            files={"run.ini": "from {resume_from}"},
+            env={"RESUMED": "1"},
+        ),
+        spelling={"save_at": {"": 0}},
+    )
+    first, second, third = commands(settings(conf, resume_at=[3, 5]), tmp_path)
+    assert first[0].argv == ["train", "--save-at=3"]
+    assert second[0].argv == ["train", "--save-at=5", f"--from={tmp_path}/1_train/step3"]
+    assert third[0].argv == ["train", "--save-at=0", f"--from={tmp_path}/2_resume/step5"]
+    assert (first[1] / "run.ini").read_text() == "new"
+    assert (second[1] / "run.ini").read_text() == f"from {tmp_path}/1_train/step3"
+    assert (second[1] / "other.ini").read_text() == "same"
+    assert (first[0].env, second[0].env) == ({}, {"RESUMED": "1"})
+
+
+def test_a_checkpoint_is_built_only_where_it_is_asked_for() -> None:
+    assert not COMMAND.needs_checkpoint(settings(CommandConf(argv=["train"])))
+    asked = CommandConf(argv=["train"], files={"run.toml": 'path = "{model}"'})
+    assert COMMAND.needs_checkpoint(settings(asked))
+
+
+@pytest.mark.parametrize(
+    ("lists", "feature", "reason"),
+    [
+        ({}, {"compile": True, "ac": schema.ActivationCheckpointing.full}, None),
+        ({"archs": ["qwen*"]}, {}, "trainer=command does not run arch llama: only qwen*"),
+        ({"layouts": ["single", "cp*"]}, {}, "does not run layout fsdp2_ep1: only single, cp*"),
+        ({"layouts": ["fsdp*_ep1"]}, {}, None),
+        ({"features": []}, {"compile": True}, "cannot do feature.compile=true (its features: none"),
+        (
+            {"features": ["ac=selective"]},
+            {"ac": schema.ActivationCheckpointing.full},
+            "cannot do feature.ac=full (its features: ac=selective)",
+        ),
+        ({"features": ["compile", "ac=full"]}, {"compile": True}, None),
+        ({}, {"resume_at": [5]}, "cannot resume: nothing in trainer.resume uses {resume_from}"),
+    ],
+)
+def test_what_is_on_none_of_its_lists_is_unavailable_with_the_reason(
+    lists: dict[str, Any], feature: dict[str, Any], reason: str | None
+) -> None:
+    found = COMMAND.unavailable(settings(CommandConf(argv=["train"], **lists), **feature))
+    assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"argv": ["{modle}"]}, r"^trainer\.argv: \{modle\} is no placeholder"),
+        ({"files": {"run.toml": "{lrate}"}}, r"^trainer\.files\.run\.toml: \{lrate\} is no"),
+        ({"env": {"A": "{oops}"}}, r"^trainer\.env\.A: "),
+        ({"resume": ResumeConf(checkpoint="{stepp}")}, r"^trainer\.resume\.checkpoint: "),
+        ({"files": {"../run.toml": ""}}, "say another name"),
+        ({"files": {"launcher.log": ""}}, "say another name"),
+        ({"features": ["compiled"]}, r"trainer\.features: compiled: choose from compile"),
+        ({"metrics": MetricsConf(path="/tmp/x")}, r"trainer\.metrics\.path"),
+        ({"metrics": MetricsConf(pattern="x")}, "is for format=log"),
+    ],
+)
+def test_what_is_wrong_in_the_yaml_is_said_while_planning(conf: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        COMMAND.unavailable(settings(CommandConf(**{"argv": ["train"], **conf})))
