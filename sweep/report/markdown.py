@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from sweep.report.result import Result, counts
+from sweep.case import Case
+from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
+from sweep.report.result import Result, counts, printable
+
+CUT = "\n[cut; all of it is in summary.md]\n"
 
 
-def summary(sweep_id: str, results: Sequence[Result]) -> str:
-    """The table and the failures as Markdown."""
+def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()) -> str:
+    """The matrix, the cases and the failures."""
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
+    lines += [*matrix_lines(results, missing, file_link), ""]
     lines += ["| case | verdict | loss | time |", "| --- | --- | --- | --- |"]
-    lines += [f"| {result.case.id} | {result.judgement.verdict.value} | {result.losses} "
+    lines += [f"| {escaped(result.case.id)} | {result.judgement.verdict.value} | {result.losses} "
               f"| {result.time} |" for result in results]  # fmt: skip
-    for result in results:
-        if result.message:
-            lines += ["", failure_note(result)]
-    notes = [f"- {result.case.id}: {note}" for result in results for note in result.notes]
+    lines += _failures(results)
+    notes = [f"- {escaped(f'{one.case.id}: {note}')}" for one in results for note in one.notes]
     if notes:
         lines += ["", "## Notes", "", *notes]
     return "\n".join(lines) + "\n"
 
 
+def sweep_note(
+    sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = (), limit: int = 7900
+) -> str:
+    """The matrix and the failures in `limit` characters, with links inside the MLflow UI."""
+    head = f"# Sweep {sweep_id}\n\n{counts(results)}\n\n"
+    table = "The matrix is in the artifact matrix.html.\n"
+    for link, findings in ((note_link, True), (note_link, False), (no_link, False)):
+        tried = "\n".join(matrix_lines(results, missing, link, findings)) + "\n"
+        if len(head) + len(tried) + len(CUT) <= limit:
+            table = tried
+            break
+    return _cut(head + table + "\n".join(_failures(results)), limit)
+
+
 def failure_note(result: Result, limit: int = 6000) -> str:
     """What went wrong with a case, where to look, and how to run it again, as Markdown."""
-    note = f"## {result.case.id}: {result.judgement.verdict.value}\n\n{result.message}\n\n"
+    note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
+    note += "".join(f"{escaped(f'{one.check}: {one.message}')}\n\n" for one in result.against)
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
-        indented = "\n".join(f"    {line}" for line in text.splitlines())
+        indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())
         note += f"\n{title[0].upper()}{title[1:]}:\n\n{indented}\n"
     return note if len(note) <= limit else note[:limit] + "\n[cut]\n"
+
+
+def matrix_lines(
+    results: Sequence[Result], missing: Sequence[Case], link: Link, findings: bool = True
+) -> list[str]:
+    """The matrix as a table of GitHub's Markdown; empty places were not asked for."""
+    whole = matrix(results, missing)
+    names = [escaped(f"{layout} {feature}") for layout, feature in whole.columns]
+    lines = [f"| | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
+    for arch in whole.archs:
+        places = [whole.at(arch, column) for column in whole.columns]
+        texts = ["; ".join(_cell(cell, link, findings) for cell in place) for place in places]
+        lines.append(f"| {escaped(arch)} | {' | '.join(texts)} |")
+    return lines
+
+
+def escaped(text: str) -> str:
+    """One line that Markdown shows as it is, in a table as well."""
+    line = " ".join(printable(text).split())
+    return re.sub(r"([\\`*\[\]<>|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#+-])", r"\\\1", line)
+
+
+def _cell(cell: Cell, link: Link, findings: bool) -> str:
+    address = link(cell.result) if cell.result else ""
+    text = f"{cell.symbol} {cell.word}".replace("~", "\\~")
+    verdict = f"[{text}]({address})" if address else text
+    return f"{verdict} {escaped(cell.finding)}".rstrip() if findings else verdict
+
+
+def _failures(results: Sequence[Result]) -> list[str]:
+    return [line for one in results if one.message for line in ("", failure_note(one))]
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - len(CUT)] + CUT

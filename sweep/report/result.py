@@ -11,7 +11,9 @@ from sweep.case import Case
 from sweep.checks import Finding, Outcome
 from sweep.facts import Facts
 from sweep.judge import Judgement, Verdict
-from sweep.report.runs import Run, recorded
+from sweep.report.runs import Run, overlay_address, recorded
+
+MESSAGE_LIMIT = 900  # characters of a message; a trainer's can be a hundred thousand long
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,12 @@ def printable(text: str) -> str:
     return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
+def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
+    """A message in one line, cut where it is a log rather than a message."""
+    line = " ".join(printable(message).split())
+    return line if len(line) <= limit else f"{line[:limit]} [cut; all of it is in findings.json]"
+
+
 def counts(results: Sequence[Result]) -> str:
     """`30 passed, 2 failed`."""
     verdicts = [result.judgement.verdict.value for result in results]
@@ -124,3 +132,12 @@ def reference_of(result: Result, results: Sequence[Result]) -> Result | None:
             if (one.case.layout, one.case.feature) == (layout, feature) and one.facts is not None:
                 return one
     return None
+
+
+def curves_address(result: Result, results: Sequence[Result]) -> str:
+    """The case's curves in the MLflow UI, over its reference's; empty where there is no server."""
+    reference = reference_of(result, results)
+    own, other = result.in_mlflow, reference.in_mlflow if reference else None
+    if own is None:
+        return ""
+    return overlay_address([own, other]) if other else own.address

@@ -14,10 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.report.looks import LOOKS, worded
-from sweep.report.result import Result, counts, printable, reference_of
-from sweep.report.runs import overlay_address
-
-MESSAGE_LIMIT = 900  # characters of a message; a trainer's can be a hundred thousand long
+from sweep.report.result import Result, counts, curves_address, printable, short
 
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
@@ -87,7 +84,7 @@ def _show_failure(console: Console, same: Sequence[Result], results: Sequence[Re
         _say(console, f"{finding.check}: {short(finding.message)}", indent=4)
     _say_whole(console, "  look in", str(first.where))
     _say_whole(console, "  again  ", first.command)
-    if address := _curves(first, results):
+    if address := curves_address(first, results):
         _say_whole(console, "  curves ", address)
     for title, text in first.tails:
         _say_whole(console, f"  {title}:", "", "bold")
@@ -99,16 +96,6 @@ def _show_failure(console: Console, same: Sequence[Result], results: Sequence[Re
         _say_whole(console, "   ", str(other.where))
 
 
-def _curves(result: Result, results: Sequence[Result]) -> str:
-    """The address of the case's curves, over those of its reference where there is one."""
-    reference = reference_of(result, results)
-    found = [one.in_mlflow for one in (result, reference) if one is not None]
-    runs = [run for run in found if run is not None]
-    if result.in_mlflow is None:
-        return ""
-    return overlay_address(runs) if len(runs) == 2 else runs[0].address
-
-
 def _show_notes(console: Console, results: Sequence[Result]) -> None:
     notes: dict[str, list[str]] = {}
     for result in results:
@@ -117,12 +104,6 @@ def _show_notes(console: Console, results: Sequence[Result]) -> None:
     for note, cases in notes.items():
         more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
         _say(console, f"{cases[0]}{more}: {short(note)}", "dim")
-
-
-def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
-    """A message in one line, cut where it is a log rather than a message."""
-    line = " ".join(printable(message).split())
-    return line if len(line) <= limit else f"{line[:limit]} [cut; all of it is in findings.json]"
 
 
 def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:

@@ -19,7 +19,7 @@ PACKAGES = ("sweep", "sft", "tiny_models", "hydra_plugins")
 # Not on PyPI, or an extra; whoever needs one says so where it is asked for and missing.
 OPTIONAL = {"deep_ep", "tensorboard"}
 # Never imported here: libraries that transformers and torch use when they are there.
-USED_BY_OTHERS = {"accelerate", "jinja2"}
+USED_BY_OTHERS = {"accelerate"}
 
 
 def project() -> dict[str, list[Requirement]]:

@@ -53,7 +53,7 @@ def test_the_summary_says_what_failed_where_and_how_to_run_it_again(crash: Resul
     text = report.summary("20260101-000000", [crash, skipped()])
     assert "1 crashed, 1 unavailable" in text
     assert f"| {CASE.id} | crashed | 2.9000 > 2.5000 | 10 s |" in text
-    assert "rank 2 failed first: Error: <why> & so" in text
+    assert r"rank 2 failed first: Error: \<why\> \& so" in text
     assert f"Look in `{FOLDER}/{CASE.id}/launches/1_train`" in text
     assert "    python -m sweep arch=llama" in text
     assert "    rank two says why" in text

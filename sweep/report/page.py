@@ -1,0 +1,79 @@
+"""The matrix as one HTML page that needs nothing else: no script, no file, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sweep.case import Case
+from sweep.report.looks import LOOKS
+from sweep.report.matrix import NOT_RUN, Matrix, file_link, matrix
+from sweep.report.result import Result, curves_address, short
+
+TEMPLATE = "matrix.html.jinja"
+VERSIONS = ("torch", "transformers", "trainer-sweep", "git_sha", "python", "device", "host")
+
+
+def page(
+    sweep_id: str,
+    results: Sequence[Result],
+    missing: Sequence[Case] = (),
+    about: Mapping[str, str] | None = None,
+) -> str:
+    """The whole page; every text from a trainer or a configuration is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["shown"] = short
+    whole = matrix(results, missing)
+    against = [result for result in results if result.message]
+    anchors = {result.case.id: f"case-{number}" for number, result in enumerate(against, start=1)}
+    return environment.get_template(TEMPLATE).render(
+        sweep_id=sweep_id, matrix=whole, date=_date(results), versions=_versions(results, about),
+        looks=_looks(whole), looks_of=lambda result: LOOKS[result.judgement.verdict],
+        link=file_link, target=_target(results), anchors=anchors,
+        curves=lambda result: curves_address(result, results), name=_worst,
+        against=against,
+    )  # fmt: skip
+
+
+def _looks(whole: Matrix) -> list[dict[str, Any]]:
+    """Each verdict's looks, its name as a CSS class, and how many cases have it."""
+    looks = [{**asdict(look), "word": verdict.value, "name": verdict.value}
+             for verdict, look in LOOKS.items()]  # fmt: skip
+    rest = {"symbol": "·", "meaning": "planned, and without a result", "light": "#ffffff",
+            "dark": "#14171a", "word": NOT_RUN, "name": _worst([NOT_RUN])}  # fmt: skip
+    return [{**look, "count": whole.words.get(look["word"], 0)} for look in [*looks, rest]]
+
+
+def _worst(words: Sequence[str]) -> str:
+    """The CSS class of a place: that of the worst of its verdicts."""
+    order = [*(verdict.value for verdict in LOOKS), NOT_RUN]
+    return min(words, key=order.index).replace(" ", "_")
+
+
+def _target(results: Sequence[Result]) -> str:
+    served = any(result.in_mlflow and result.in_mlflow.address for result in results)
+    return "the case's run in MLflow" if served else "the case's folder, beside this page"
+
+
+def _date(results: Sequence[Result]) -> str:
+    started = [result.facts.started for result in results if result.facts]
+    if not started:
+        return "nothing ran"
+    return datetime.fromtimestamp(min(started), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _versions(results: Sequence[Result], about: Mapping[str, str] | None) -> dict[str, str]:
+    """What the cases ran with; several values where a sweep went on under other versions."""
+    sources = [about or {}, *(result.facts.environment for result in results if result.facts)]
+    found = {name: dict.fromkeys(source[name] for source in sources if name in source)
+             for name in VERSIONS}  # fmt: skip
+    return {name: ", ".join(value[:12] if name == "git_sha" else value for value in values)
+            for name, values in found.items() if values}  # fmt: skip
