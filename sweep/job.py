@@ -24,7 +24,7 @@ from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import write_json
 from sweep.machine import this_machine
-from sweep.provenance import environment
+from sweep.provenance import commit, environment
 from sweep.schema import Settings
 from sweep.trainers.base import Command, Launch, Trainer
 
@@ -46,7 +46,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         case=case,
         started=time.time(),
         seconds=0.0,
-        environment=environment(case.device),
+        environment=environment(case.device) | commit(Path.cwd()),
         asked=asked_of(settings),
     )
     try:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
+from sweep import known_breaks, known_failures, thresholds
 from sweep.case import Case
 from sweep.checks import CHECKS, Context, Finding, Outcome
 from sweep.checks.exit import timed_out
@@ -39,8 +40,9 @@ class Judgement(BaseModel):
 
     @property
     def worst(self) -> Finding | None:
-        """The first finding that speaks against the case."""
-        against = [found for found in self.findings if not found.advisory]
+        """The first finding that speaks against the case; a known one only if nothing else does."""
+        is_known = self.verdict is Verdict.KNOWN
+        against = [one for one in self.findings if not one.advisory and (is_known or not one.known)]
         for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.UNAVAILABLE):
             for finding in against:
                 if finding.outcome is outcome:
@@ -48,11 +50,25 @@ class Judgement(BaseModel):
         return None
 
 
+def ready() -> None:
+    """Read the files that judging needs; raises RequestError for one that cannot be read."""
+    thresholds.table()
+    known_breaks.of_case("")
+    known_failures.of_case("")
+
+
 def judge(facts: Facts, context: Context) -> Judgement:
-    """Run every check over the facts of a case."""
-    found = (check(facts, context) for check in CHECKS.values())
-    findings = [finding for finding in found if finding is not None]
+    """Run every check over the facts of a case; raises RequestError as `ready`."""
+    found = [check(facts, context) for check in CHECKS.values()]
+    findings = [_weighed(finding) for finding in found if finding is not None]
+    findings = known_failures.marked(facts, findings)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
+
+
+def _weighed(finding: Finding) -> Finding:
+    if not thresholds.is_advisory(finding.check):
+        return finding
+    return finding.model_copy(update={"advisory": True})
 
 
 def unavailable(case: Case, reason: str) -> Judgement:
@@ -62,11 +78,14 @@ def unavailable(case: Case, reason: str) -> Judgement:
 
 
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
-    outcomes = {found.check: found.outcome for found in findings if not found.advisory}
-    if outcomes.get("exit") is Outcome.FAIL:
+    against = known_failures.counts_against(findings)
+    new = [one for one in against if not one.known]
+    if not new:
+        return Verdict.KNOWN if against else Verdict.PASSED
+    checks = {one.check for one in new}
+    if "exit" in checks:
         return Verdict.TIMED_OUT if timed_out(facts) else Verdict.CRASHED
-    if Outcome.FAIL in outcomes.values():
-        return Verdict.FAILED
-    if Outcome.INCONCLUSIVE in outcomes.values():
-        return Verdict.INCONCLUSIVE
-    return Verdict.PASSED
+    if checks == {known_failures.CHECK}:
+        return Verdict.FIXED
+    is_failed = Outcome.FAIL in {one.outcome for one in new}
+    return Verdict.FAILED if is_failed else Verdict.INCONCLUSIVE

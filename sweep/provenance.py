@@ -5,10 +5,27 @@ from __future__ import annotations
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+SHA_LENGTH = 40
 PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trainer-sweep")
+
+
+LIBRARIES = ("torch", "transformers", "accelerate")
+"""With another version of these, losses may move by nobody's fault."""
+
+COMPARED = (*LIBRARIES, "git_sha", "git_dirty", "trainer-sweep", "python", "host", "device")
+"""What may explain that two nights differ, the likeliest first."""
+
+
+def moved(
+    before: Mapping[str, str], now: Mapping[str, str], names: Sequence[str] = COMPARED
+) -> str:
+    """`torch 2.12.0 > 2.13.0, git_sha 1a2b3c4 > 5d6e7f8`; empty if nothing moved."""
+    pairs = ((name, before.get(name, "none"), now.get(name, "none")) for name in names)
+    return ", ".join(f"{name} {_short(a)} > {_short(b)}" for name, a, b in pairs if a != b)
 
 
 def environment(device: str) -> dict[str, str]:
@@ -28,6 +45,11 @@ def commit(folder: Path) -> dict[str, str]:
         return {"git_sha": "unknown", "git_dirty": "unknown"}
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return {"git_sha": sha, "git_dirty": "true" if changed else "false"}
+
+
+def _short(value: str) -> str:
+    is_sha = len(value) == SHA_LENGTH and set(value) <= set("0123456789abcdef")
+    return value[:9] if is_sha else value
 
 
 def _version(package: str) -> str | None:

@@ -11,7 +11,7 @@ from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
 from sweep.launch import LOG
 from sweep.plan import Planned
-from sweep.provenance import environment
+from sweep.provenance import commit, environment
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,16 @@ def facts_of(
         case=one.case,
         started=started,
         seconds=before.seconds if before else time.time() - started,
-        environment=before.environment if before else environment(one.case.device),
+        environment=before.environment if before else _environment(one),
         vocab_size=before.vocab_size if before else None,
         asked=job.asked_of(one.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
         error=_error(before, job_log, end),
     )
+
+
+def _environment(one: Planned) -> dict[str, str]:
+    return environment(one.case.device) | commit(Path.cwd())
 
 
 def _launch(one: Planned, directory: Path, end: End) -> LaunchFacts:

@@ -22,7 +22,7 @@ from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.files import write_json
 from sweep.folder import claim, write_plan
-from sweep.judge import judge, unavailable
+from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned, quoted
 from sweep.progress import Progress
@@ -60,6 +60,7 @@ class Session:
         earlier: Earlier | None = None,
         live: bool = True,
     ) -> None:
+        ready()
         settings = planned[0].settings
         outputs = Path(settings.outputs)
         self._store = Writer.at(outputs, experiment)

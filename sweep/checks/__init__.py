@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweep.checks import alive, exercised, finite, graph_breaks, parity, resume
+from sweep.checks import alive, cost, drift, exercised, finite, graph_breaks, parity, resume
 from sweep.checks import exit as exit_check
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.facts import Facts
@@ -20,6 +20,8 @@ CHECKS: dict[str, Check] = {
     "resume": resume.check,
     "parity": parity.check,
     "graph_breaks": graph_breaks.check,
+    "drift": drift.check,
+    "cost": cost.check,
 }
 
 __all__ = ["CHECKS", "Check", "Context", "Finding", "Outcome"]

@@ -29,6 +29,7 @@ class Finding(BaseModel):
     metrics: dict[str, float] = Field(default_factory=dict)  # go to MLflow under these names
     folder: str = ""  # where to look, relative to the case's folder
     advisory: bool = False  # shown, but never fails the case
+    known: str = ""  # the issue of a failure that is known
 
 
 @dataclass(frozen=True)

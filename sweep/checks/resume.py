@@ -7,14 +7,14 @@ step counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from sweep import thresholds
 from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.differences import Pair, Series, in_common, series
+from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Step
 
-Pair = tuple[Step, Step]  # the uninterrupted run's, and the resumed one's
 EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     ("learning rate", lambda step: step.lr),
     ("batch", lambda step: step.batch_digests),
@@ -25,16 +25,6 @@ FIGURES: tuple[tuple[str, Callable[[Step], float]], ...] = (
     ("loss", lambda step: step.loss),
     ("grad_norm", lambda step: step.grad_norm),
 )
-
-
-@dataclass(frozen=True)
-class Delta:
-    """How far a figure of the resumed run is from the uninterrupted one's, over the steps."""
-
-    name: str
-    largest: float
-    mean: float
-    at: Pair
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:
@@ -54,24 +44,22 @@ def check(facts: Facts, _context: Context) -> Finding | None:
 
 
 def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding:
-    pairs = _pairs(whole, resumed)
+    pairs = in_common(resumed.metrics.steps, whole.metrics.steps)
     if len(pairs) < 2:
         message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"
         return _finding(Outcome.INCONCLUSIVE, message, folder=resumed.directory)
-    deltas = [_delta(name, figure, pairs) for name, figure in FIGURES]
-    metrics = {f"resume/{delta.name}_delta_max": delta.largest for delta in deltas}
-    problem = _unequal(pairs) or _too_far(deltas, facts)
+    compared = [series(name, figure, pairs, is_relative=False) for name, figure in FIGURES]
+    metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
+    try:
+        problem = _unequal(pairs) or _too_far(compared, facts)
+    except RequestError as error:
+        return _finding(Outcome.INCONCLUSIVE, str(error), metrics, resumed.directory)
     outcome = Outcome.FAIL if problem else Outcome.PASS
     return _finding(outcome, problem, metrics, resumed.directory if problem else "")
 
 
-def _pairs(whole: LaunchFacts, resumed: LaunchFacts) -> list[Pair]:
-    later = {step.step: step for step in whole.metrics.steps}
-    return [(later[step.step], step) for step in resumed.metrics.steps if step.step in later]
-
-
 def _unequal(pairs: list[Pair]) -> str:
-    for whole, resumed in pairs:
+    for resumed, whole in pairs:
         for name, value in EQUAL:
             if value(whole) != value(resumed):
                 return (
@@ -81,29 +69,11 @@ def _unequal(pairs: list[Pair]) -> str:
     return ""
 
 
-def _delta(name: str, figure: Callable[[Step], float], pairs: list[Pair]) -> Delta:
-    # a comparison with NaN must count as far, not as near
-    deltas = [_distance(figure(whole), figure(resumed)) for whole, resumed in pairs]
-    largest = max(deltas)
-    return Delta(name, largest, sum(deltas) / len(deltas), pairs[deltas.index(largest)])
-
-
-def _distance(first: float, second: float) -> float:
-    distance = abs(first - second)
-    return distance if distance == distance else float("inf")
-
-
-def _too_far(deltas: list[Delta], facts: Facts) -> str:
-    for delta in deltas:
-        limit = thresholds.of("resume", delta.name, facts.case.device, facts.case.dtype)
-        if delta.largest <= limit.value:
-            continue
-        whole, resumed = (getattr(step, delta.name) for step in delta.at)
-        return (
-            f"step {delta.at[0].step}: {delta.name} is {resumed:.6g} resumed, {whole:.6g} in the "
-            f"uninterrupted run: off by {delta.largest:.2e} at most, {delta.mean:.2e} on average; "
-            f"threshold {limit.value:.1e} ({limit.source})"
-        )
+def _too_far(compared: Sequence[Series], facts: Facts) -> str:
+    for one in compared:
+        limit = thresholds.of_case("resume", (one.name,), facts.case)
+        if one.first_beyond(limit) is not None:
+            return one.said(limit, "resumed", "the uninterrupted run")
     return ""
 
 

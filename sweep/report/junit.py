@@ -15,7 +15,7 @@ GRAPH_BREAKS = "graph_breaks"
 
 
 def junit(sweep_id: str, results: Sequence[Result]) -> str:
-    """One test a case, and one for its graph breaks; unavailable cases are skipped."""
+    """One test a case, and one for its graph breaks; skipped if unavailable, or known to fail."""
     tests = [_junit_test(*part) for result in results for part in _parts(result)]
     suite = ET.Element(
         "testsuite",
@@ -54,8 +54,8 @@ def _junit_test(name: str, result: Result) -> ET.Element:
     seconds = result.facts.seconds if result.facts else 0.0
     test = ET.Element("testcase", classname=result.case.arch, name=f"{name}[{result.case.id}]",
                       time=f"{seconds:.3f}")  # fmt: skip
-    if verdict is Verdict.UNAVAILABLE:
-        ET.SubElement(test, "skipped", message=message)
+    if verdict in (Verdict.UNAVAILABLE, Verdict.KNOWN):
+        ET.SubElement(test, "skipped", message=message, type=verdict.value)
     elif not verdict.good:
         failure = ET.SubElement(test, "failure", message=message, type=verdict.value)
         failure.text = printable(failure_note(result))

@@ -51,7 +51,8 @@ class Result:
     def message(self) -> str:
         """The worst that speaks against the case; empty if nothing does."""
         worst = self.judgement.worst
-        return f"{worst.check}: {worst.message}" if worst else ""
+        known = f" (known: {worst.known})" if worst and worst.known else ""
+        return f"{worst.check}: {worst.message}{known}" if worst else ""
 
     @property
     def against(self) -> list[Finding]:

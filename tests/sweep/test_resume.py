@@ -70,8 +70,8 @@ def test_a_loss_that_differs_at_the_last_step_alone_fails(make_facts: Make) -> N
     finding = checked(make_facts, changed(8, loss=2.2014))
     assert finding.outcome is Outcome.FAIL
     assert finding.message.startswith(
-        "step 8: loss is 2.2014 resumed, 2.2 in the uninterrupted run: off by 1.40e-03 at most, "
-        "4.67e-04 on average; threshold"
+        "step 8: loss is 2.2014 resumed, 2.2 in the uninterrupted run: off by 1.40e-03 (relative"
+        " 6.36e-04); at most 1.40e-03 at step 8, +4.67e-04 on average; threshold"
     )
     assert finding.metrics["resume/loss_delta_max"] == pytest.approx(1.4e-3)
     assert finding.folder == "launches/2_resume"
@@ -109,6 +109,19 @@ def test_too_little_to_compare_is_inconclusive(
     make_facts: Make, resumed: list[Step] | None
 ) -> None:
     assert checked(make_facts, resumed).outcome is Outcome.INCONCLUSIVE
+
+
+def test_without_a_threshold_of_its_dtype_a_resume_is_no_pass_and_no_crash(
+    make_facts: Make,
+) -> None:
+    facts = make_facts(WHOLE)
+    facts.launches += make_facts(AFTER, name="resume").launches
+    facts.asked = {"resume_at": [5]}
+    facts.case = facts.case.model_copy(update={"dtype": "bfloat16"})
+    finding = resume.check(facts, Context())
+    assert finding is not None
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert "conf/thresholds.yaml has no resume.loss.cpu.bfloat16" in finding.message
 
 
 def test_a_missing_threshold_names_the_key_to_add() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sweep import facts as facts_file
 from sweep import folder as sweep_folder
+from sweep import known_failures
 from sweep.earlier import Earlier
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts
@@ -152,3 +153,13 @@ def test_the_latest_sweep_is_the_one_that_began_last(outputs: Path) -> None:
     assert sweep_folder.find(outputs, "b").name == "b"
     with pytest.raises(RequestError, match="the last ones: b, c, a"):
         sweep_folder.find(outputs, "d")
+
+
+def test_what_judging_needs_is_read_before_anything_is_made(
+    planned: list[Planned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / known_failures.FILE).write_text("case: all of them")
+    monkeypatch.setattr(known_failures, "conf_dir", lambda: tmp_path)
+    with pytest.raises(RequestError, match="say a list of entries"):
+        Session(planned, Machine(), live=False)
+    assert not list(Path(planned[0].settings.outputs).glob("20*"))

@@ -1,0 +1,45 @@
+"""The earlier runs of the same case that it is compared with: the last good one, and a pinned one.
+
+A baseline that moves every night hides a slow drift; one that is pinned does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sweep import provenance
+from sweep.checks.base import Context
+from sweep.facts import Facts
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An earlier run of a case."""
+
+    kind: str  # last good, pinned
+    facts: Facts
+
+    @property
+    def name(self) -> str:
+        """How a finding calls it."""
+        return f"the {self.kind} sweep {self.facts.sweep_id}"
+
+    def moved(self, facts: Facts) -> str:
+        """What of the environment is another since then, said after a comparison."""
+        said = provenance.moved(self.facts.environment, facts.environment)
+        return f"since then: {said}" if said else "nothing moved since then"
+
+    def moved_libraries(self, facts: Facts) -> str:
+        """The libraries whose version is another: with them, figures may move by nobody's fault."""
+        names = provenance.LIBRARIES
+        return provenance.moved(self.facts.environment, facts.environment, names)
+
+
+def of(facts: Facts, context: Context) -> Iterator[Baseline]:
+    """Those that there are; a sweep that is both is the last good one."""
+    last, pinned = context.last_good.get(facts.case.id), context.pinned.get(facts.case.id)
+    if last is not None:
+        yield Baseline("last good", last)
+    if pinned is not None and (last is None or pinned.sweep_id != last.sweep_id):
+        yield Baseline("pinned", pinned)

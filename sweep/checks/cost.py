@@ -1,0 +1,132 @@
+"""What a case takes: step time, time to the first step, memory, beside the baseline.
+
+Reported; fails only where conf/thresholds.yaml sets a limit: on the ratio to the baseline, and on
+how much of its peak the memory grows by in each step, which needs no baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from sweep import thresholds
+from sweep.checks import baselines
+from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.baselines import Baseline
+from sweep.facts import Facts, Step
+
+WARM_UP = 2  # steps that allocate, compile and recompile
+FEW = 3  # increments of the memory, below which nothing is said of its growth
+NOTABLE = 1.5  # a ratio this far from 1 is told, in either direction
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Something a case takes."""
+
+    name: str
+    said: str
+    of: Callable[[Facts], float | None]
+    unit: str
+
+
+def check(facts: Facts, context: Context) -> Finding | None:
+    """Figures, ratios and what is beyond a limit; None where the trainer reports no figure."""
+    metrics = {f"cost/{one.name}": value for one in FIGURES
+               if (value := one.of(facts)) is not None}  # fmt: skip
+    growth = memory_growth(facts)
+    if growth is not None:
+        metrics["cost/memory_growth"] = growth
+    if not metrics:
+        return None
+    baseline = next(baselines.of(facts, context), None)
+    ratios = _ratios(facts, baseline) if baseline else {}
+    metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios.items()}
+    beyond = [*_grows(facts, growth), *(_beyond(facts, baseline, ratios) if baseline else [])]
+    notes = _notable(facts, baseline, ratios) if baseline else []
+    return Finding(
+        check="cost",
+        outcome=Outcome.FAIL if beyond else Outcome.PASS,
+        message="; ".join(beyond or notes),
+        metrics=metrics,
+        folder=facts.launches[0].directory if beyond else "",
+    )
+
+
+def step_seconds(facts: Facts) -> float | None:
+    """The median time of a step, the first ones left out."""
+    taken = [one.step_seconds for one in _warm(facts) if one.step_seconds is not None]
+    return median(taken) if taken else None
+
+
+def first_step_seconds(facts: Facts) -> float | None:
+    """From the start to the first step reported."""
+    return facts.launches[0].first_step_seconds if facts.launches else None
+
+
+def peak_memory_gib(facts: Facts) -> float | None:
+    """Of the rank that takes the most."""
+    peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
+    return max(peaks) if peaks else None
+
+
+def memory_growth(facts: Facts) -> float | None:
+    """The share of its peak by which the memory of the worst rank grows in a step.
+
+    The median over the steps after the first: a peak that rises once for a longer batch is no leak.
+    """
+    peaks = [one.peak_memory_gib for one in facts.steps[1:] if one.peak_memory_gib is not None]
+    rises = [after - before for before, after in pairwise(peaks)]
+    return median(rises) / peaks[-1] if len(rises) >= FEW and peaks[-1] > 0 else None
+
+
+FIGURES = (
+    Figure("step_seconds", "a step", step_seconds, "s"),
+    Figure("first_step_seconds", "the time to the first step", first_step_seconds, "s"),
+    Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
+)
+
+
+def _warm(facts: Facts) -> list[Step]:
+    return facts.steps[WARM_UP:] or facts.steps[1:]
+
+
+def _ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
+    found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
+    return {name: ours / theirs for name, ours, theirs in found if ours is not None and theirs}
+
+
+def _beyond(facts: Facts, baseline: Baseline, ratios: dict[str, float]) -> Iterator[str]:
+    for one in FIGURES:
+        limit = thresholds.configured("cost", one.name, facts.case)
+        if limit is not None and one.name in ratios and ratios[one.name] > limit.value:
+            said = _said(one, facts, baseline, ratios[one.name])
+            yield f"{said}; limit {limit.value:g} times ({limit.source})"
+
+
+def _notable(facts: Facts, baseline: Baseline, ratios: dict[str, float]) -> Iterator[str]:
+    for one in FIGURES:
+        ratio = ratios.get(one.name, 1.0)
+        if ratio > NOTABLE or ratio < 1 / NOTABLE:
+            yield _said(one, facts, baseline, ratio)
+
+
+def _said(one: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
+    return (
+        f"{one.said} takes {one.of(facts):.3g} {one.unit}, {one.of(baseline.facts):.3g} {one.unit}"
+        f" in {baseline.name}: {ratio:.2f} times; {baseline.moved(facts)}"
+    )
+
+
+def _grows(facts: Facts, growth: float | None) -> Iterator[str]:
+    limit = thresholds.configured("cost", "memory_growth", facts.case)
+    if limit is None or growth is None or growth <= limit.value:
+        return
+    peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
+    yield (
+        f"steps {facts.steps[1].step} to {facts.steps[-1].step}: the memory of the worst rank grows"
+        f" by {growth:.1%} of its peak a step, from {peaks[1]:.3f} to {peaks[-1]:.3f} GiB;"
+        f" limit {limit.value:.1%} ({limit.source})"
+    )

@@ -1,0 +1,141 @@
+"""The failures that are known, from `conf/known_failures.yaml`; strict both ways.
+
+A failure that an entry describes does not fail the sweep. An entry whose case passes does, until
+it is deleted: an expectation that may rot silently is worse than none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from sweep.checks import CHECKS, Finding, Outcome
+from sweep.errors import RequestError
+from sweep.facts import Facts
+from sweep.files import conf_dir
+
+FILE = "known_failures.yaml"
+CHECK = "known_failures"  # of the finding that an entry is to be deleted
+
+
+class KnownFailure(BaseModel):
+    """A failure that is expected, and where it is dealt with."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    case: str = Field(min_length=1)  # glob on the case's id
+    check: str
+    message: str = Field(
+        min_length=1
+    )  # regular expression, found anywhere in the finding's message
+    issue: str = Field(pattern="^https?://")
+    until: date | None = None  # the last day on which it is expected
+    line: int = Field(ge=1)  # where it is in the file
+
+    @field_validator("message")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @field_validator("check")
+    @classmethod
+    def _is_check(cls, value: str) -> str:
+        if value not in CHECKS:
+            raise ValueError(f"there is no check {value}; known: {', '.join(CHECKS)}")
+        return value
+
+    def concerns(self, finding: Finding) -> bool:
+        """Whether it is about that check."""
+        return finding.check == self.check
+
+    def describes(self, finding: Finding) -> bool:
+        """Whether it is this failure."""
+        return self.concerns(finding) and re.search(self.message, finding.message) is not None
+
+    def __str__(self) -> str:
+        return f"conf/{FILE} line {self.line} (case: {self.case}, check: {self.check})"
+
+
+def of_case(case_id: str) -> list[KnownFailure]:
+    """The entries that name the case; raises RequestError if the file cannot be read."""
+    return [one for one in entries(conf_dir() / FILE) if fnmatchcase(case_id, one.case)]
+
+
+def marked(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with what is known of them, and one more for each entry to delete."""
+    entries_of_it = of_case(facts.case.id)
+    today = datetime.fromtimestamp(facts.started, UTC).date()  # a night judged again is that night
+    done = [_marked(one, entries_of_it, today) for one in findings]
+    if any(one.check == "exit" and one.outcome is not Outcome.PASS for one in findings):
+        return done  # what else is missing follows from that
+    return done + [_fixed(one) for one in entries_of_it if _is_stale(one, findings)]
+
+
+def counts_against(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that a verdict is about: where the trainer did not end well, that alone."""
+    against = [one for one in findings if not one.advisory and one.outcome is not Outcome.PASS]
+    exits = [one for one in against if one.check == "exit"]
+    return exits or against
+
+
+def _marked(finding: Finding, of_it: Sequence[KnownFailure], today: date) -> Finding:
+    mine = [one for one in of_it if one.concerns(finding)]
+    if finding.outcome is Outcome.PASS or not mine:
+        return finding
+    described = [one for one in mine if one.describes(finding)]
+    current = [one for one in described if one.until is None or today <= one.until]
+    if current:
+        return finding.model_copy(update={"known": current[0].issue})
+    if described:
+        said = f"known until {described[0].until} only, by {described[0]}: {described[0].issue}"
+    else:
+        said = f"not the failure of {mine[0]}, which has: {mine[0].message}"
+    return finding.model_copy(update={"message": f"{finding.message}; {said}"})
+
+
+def _is_stale(entry: KnownFailure, findings: Sequence[Finding]) -> bool:
+    return any(entry.concerns(one) and one.outcome is Outcome.PASS for one in findings)
+
+
+def _fixed(entry: KnownFailure) -> Finding:
+    message = f"no longer fails; delete {entry}: {entry.issue}"
+    return Finding(check=CHECK, outcome=Outcome.FAIL, message=message)
+
+
+@cache
+def entries(path: Path) -> list[KnownFailure]:
+    """All of a file; raises RequestError naming the line that is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        node, values = yaml.compose(text), yaml.safe_load(text)
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
+        raise RequestError(f"{path}: say a list of entries, or [] for none")
+    lines = [item.start_mark.line + 1 for item in node.value]
+    return [_entry(path, line, value) for line, value in zip(lines, values, strict=True)]
+
+
+def _entry(path: Path, line: int, value: Any) -> KnownFailure:
+    if not isinstance(value, dict) or "line" in value:
+        raise RequestError(f"{path}: line {line}: say case, check, message, issue and until alone")
+    try:
+        return KnownFailure.model_validate({**value, "line": line})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " ".join(str(part) for part in first["loc"])
+        raise RequestError(f"{path}: line {line}: {where}: {first['msg']}") from None

@@ -1,0 +1,120 @@
+"""What a case takes is reported beside the baseline, and fails only by a limit that is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from sweep import thresholds
+from sweep.checks import Context, Finding, Outcome, cost
+from sweep.facts import Facts, Step
+from sweep.thresholds import Threshold
+from tests.sweep.conftest import CASE
+
+Make = Callable[..., Facts]
+SECONDS = (30.0, 4.0, 1.0, 1.2, 1.1)
+LEVEL = (1.0, 1.5, 1.5, 1.5, 1.5)
+
+
+@pytest.fixture
+def taken(make_facts: Make) -> Callable[..., Facts]:
+    """A case that takes these seconds and GiB at its steps."""
+
+    def make(
+        seconds: Sequence[float] = SECONDS, memory: Sequence[float | None] = LEVEL, **launch: object
+    ) -> Facts:
+        return make_facts([
+            Step(step=n, loss=1.0, grad_norm=1.0, step_seconds=took, peak_memory_gib=peak)
+            for n, (took, peak) in enumerate(zip(seconds, memory, strict=True), start=1)
+        ], first_step_seconds=20.0, **launch)  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of twice the baseline on everything that may have one."""
+    limit = {"cpu": {"float32": Threshold(value=2.0, source="a test")}}
+    figures = {one.name: limit for one in cost.FIGURES}
+    table = thresholds.table().model_copy(update={"thresholds": {"cost": figures}})
+    monkeypatch.setattr(thresholds, "table", lambda: table)
+
+
+def checked(facts: Facts, before: Facts | None = None) -> Finding:
+    finding = cost.check(facts, Context(last_good={CASE.id: before} if before else {}))
+    assert finding is not None
+    return finding
+
+
+def test_figures_leave_out_the_first_steps_and_need_no_baseline(taken: Make) -> None:
+    finding = checked(taken())
+    assert (finding.outcome, finding.message) == (Outcome.PASS, "")
+    assert finding.metrics == {
+        "cost/step_seconds": 1.1,
+        "cost/first_step_seconds": 20.0,
+        "cost/peak_memory_gib": 1.5,
+        "cost/memory_growth": 0.0,
+    }
+
+
+def test_ratios_are_to_the_baseline(taken: Make) -> None:
+    metrics = checked(taken([2 * took for took in SECONDS]), taken()).metrics
+    assert metrics["cost/step_seconds_ratio"] == pytest.approx(2.0)
+    assert metrics["cost/first_step_seconds_ratio"] == 1.0
+    assert metrics["cost/peak_memory_gib_ratio"] == 1.0
+
+
+@pytest.mark.parametrize(("factor", "said"), [(5, "5.00 times"), (0.2, "0.20 times")])
+def test_without_a_limit_a_step_far_slower_or_faster_is_told_and_fails_nothing(
+    taken: Make, factor: float, said: str
+) -> None:
+    finding = checked(taken([factor * took for took in SECONDS]), taken())
+    assert finding.outcome is Outcome.PASS
+    assert f"in the last good sweep 20260101-000000: {said}" in finding.message
+
+
+@pytest.mark.usefixtures("limited")
+def test_with_a_limit_a_slow_step_fails_and_says_all_of_it(taken: Make) -> None:
+    finding = checked(taken([5 * took for took in SECONDS]), taken())
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message == (
+        "a step takes 5.5 s, 1.1 s in the last good sweep 20260101-000000: 5.00 times;"
+        " nothing moved since then; limit 2 times (a test)"
+    )
+    assert finding.folder == "launches/1_train"
+
+
+@pytest.mark.usefixtures("limited")
+def test_one_slow_step_is_no_slow_case(taken: Make) -> None:
+    assert checked(taken([30.0, 4.0, 1.0, 9.0, 1.1]), taken()).outcome is Outcome.PASS
+
+
+@pytest.mark.usefixtures("limited")
+def test_a_limit_without_a_baseline_fails_nothing(taken: Make) -> None:
+    finding = checked(taken([5 * took for took in SECONDS]))
+    assert finding.outcome is Outcome.PASS
+    assert not [name for name in finding.metrics if name.endswith("_ratio")]
+
+
+def test_memory_that_grows_at_every_step_fails_without_a_baseline(taken: Make) -> None:
+    finding = checked(taken(memory=[1.0, 1.5, 1.6, 1.7, 1.8]))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith(
+        "steps 2 to 5: the memory of the worst rank grows by 5.6% of its peak a step,"
+        " from 1.500 to 1.800 GiB; limit 3.0%"
+    )
+
+
+def test_a_peak_that_rises_once_is_no_leak(taken: Make) -> None:
+    assert checked(taken(memory=[1.0, 1.5, 1.5, 1.9, 1.9])).outcome is Outcome.PASS
+
+
+def test_too_few_steps_say_nothing_of_growth(taken: Make) -> None:
+    short = taken(SECONDS[:4], [1.0, 1.5, 1.8, 2.1])
+    assert "cost/memory_growth" not in checked(short).metrics
+
+
+def test_a_trainer_that_reports_no_cost_has_no_such_finding(make_facts: Make) -> None:
+    assert cost.check(make_facts(), Context()) is None
+    assert cost.check(make_facts([]), Context()) is None
