@@ -15,6 +15,7 @@ from sft.errors import ConfigError
 DTYPES = ("float32", "bfloat16")
 CHECKPOINTING = ("none", "full", "selective")
 EP_BACKENDS = ("all_to_all", "deepep")
+COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 
 @dataclass
@@ -64,6 +65,8 @@ class LayoutConfig:
 class MemoryConfig:
     compile: bool = False
     """Compile every decoder layer."""
+    compile_backend: str | None = None
+    """eager, aot_eager or inductor; by default inductor, and on a CPU the fastest that will do."""
     fullgraph: bool = False
     """A graph break is an error."""
     ac: str = "none"
@@ -160,14 +163,28 @@ def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None
         raise ConfigError(
             f"memory.ep_backend={memory.ep_backend} must be one of {', '.join(EP_BACKENDS)}"
         )
-    if memory.fullgraph and not memory.compile:
-        raise ConfigError("memory.fullgraph is about compiled layers; set memory.compile as well")
+    check_compile(memory)
     if memory.full_offload and layout.world_size == 1:
         raise ConfigError(
             "memory.full_offload needs parameters sharded over ranks; use layout.dp_shard=2"
         )
     if memory.ep_backend == "deepep":
         check_deepep(layout, dtype)
+
+
+def check_compile(memory: MemoryConfig) -> None:
+    """Reject compiling that would do nothing; raises `ConfigError`."""
+    chosen = memory.compile_backend
+    for key, value in (("fullgraph", memory.fullgraph), ("compile_backend", chosen)):
+        if value and not memory.compile:
+            raise ConfigError(f"memory.{key} is about compiled layers; set memory.compile as well")
+    if chosen is not None and chosen not in COMPILE_BACKENDS:
+        choices = ", ".join(COMPILE_BACKENDS)
+        raise ConfigError(f"memory.compile_backend={chosen} must be one of {choices}")
+    if chosen == "eager" and memory.ac == "selective":
+        raise ConfigError(
+            "memory.compile_backend=eager keeps nothing for memory.ac=selective; use aot_eager"
+        )
 
 
 def check_deepep(layout: LayoutConfig, dtype: str) -> None:

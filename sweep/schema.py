@@ -69,6 +69,7 @@ class FeatureConf:
 
     name: str = MISSING
     compile: bool = False
+    compile_backend: str | None = None  # the trainer's own choice
     fullgraph: bool = False
     ac: ActivationCheckpointing = ActivationCheckpointing.none
     act_offload: bool = False

@@ -17,11 +17,13 @@ KINDS_OF_LAYER = 64
 
 
 def backend(memory: MemoryConfig, device: torch.device) -> str:
-    """Inductor on an accelerator; on the CPU what captures the same graphs for the least time.
+    """What was asked for; else inductor, and on the CPU what captures the same graphs fastest.
 
     `eager` runs a captured graph by torch's own kernels. Selective checkpointing is the
     partitioner's work, which `eager` has none of.
     """
+    if memory.compile_backend is not None:
+        return memory.compile_backend
     if device.type != "cpu":
         return "inductor"
     return "aot_eager" if memory.ac == "selective" else "eager"

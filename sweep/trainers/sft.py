@@ -10,12 +10,12 @@ from typing import Any
 from sweep.case import plain
 from sweep.facts import Metrics
 from sweep.files import write_json
-from sweep.schema import ExpertDispatch, MetricsConf, Settings
+from sweep.schema import Dtype, ExpertDispatch, MetricsConf, Settings
 from sweep.trainers import readers
 from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
 
-MEMORY = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
-          "ep_backend")  # fmt: skip
+MEMORY = ("compile", "compile_backend", "fullgraph", "ac", "act_offload", "optim_offload",
+          "full_offload", "ep_backend")  # fmt: skip
 
 
 class SftTrainer:
@@ -29,6 +29,8 @@ class SftTrainer:
                 return "DeepEP dispatch needs the deep_ep package, which is not installed"
             if layout.ep == 1:
                 return "DeepEP dispatch needs experts on more ranks than one"
+            if settings.dtype is not Dtype.bfloat16:
+                return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
         if feature.full_offload and layout.world_size == 1:
             return "full offloading is FSDP's, which one process does not have"
         if layout.nodes > 1:

@@ -38,6 +38,12 @@ def test_a_file_overrides_the_defaults_it_names(config_file: Path) -> None:
         ({"model": {"dtype": "float8"}}, "float32, bfloat16"),
         ({"data": {"seq_len": 510}, "layout": {"cp": 4}}, "use 512"),
         ({"data": {"global_batch": 6}, "layout": {"dp_shard": 4}}, "use 8"),
+        ({"memory": {"compile_backend": "eager"}}, "set memory.compile as well"),
+        ({"memory": {"compile": True, "compile_backend": "xla"}}, "one of eager, aot_eager"),
+        (
+            {"memory": {"compile": True, "compile_backend": "eager", "ac": "selective"}},
+            "use aot_eager",
+        ),
         ({"layout": {"dp_shard": 4, "ep": 3}}, "layout.ep=3 does not divide the world size 4"),
     ],
 )
