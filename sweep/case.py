@@ -132,5 +132,7 @@ def _check(settings: Settings) -> None:
         )
     if settings.launch.timeout_seconds <= 0:
         raise RequestError(f"launch.timeout_seconds={settings.launch.timeout_seconds}: say above 0")
-    if settings.launch.slots is not None and settings.launch.slots < 1:
-        raise RequestError(f"launch.slots={settings.launch.slots}: say at least 1")
+    for key in ("slots", "cases_per_gpu"):
+        value = getattr(settings.launch, key)
+        if value is not None and value < 1:
+            raise RequestError(f"launch.{key}={value}: say at least 1")

@@ -77,7 +77,7 @@ class Request:
 
     def show(self, planned: Sequence[Planned], machine: Machine) -> None:
         """Print the plan."""
-        slots = Pool(machine, planned[0].settings.launch.slots).slots
+        slots = Pool(machine, planned[0].settings.launch).slots
         if self.earlier is not None:
             planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
         listing.show(planned, self.seconds(planned), slots)

@@ -181,6 +181,7 @@ class LaunchConf:
 
     timeout_seconds: float = 900.0
     slots: int | None = None  # cases at once; by default what the GPUs hold, one without a GPU
+    cases_per_gpu: int = 1  # tiny models leave room for more, but then their times say little
 
 
 @dataclass

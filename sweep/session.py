@@ -65,7 +65,7 @@ class Session:
         outputs = Path(settings.outputs)
         self._store = Writer.at(outputs, experiment)
         self.machine = machine
-        self.slots = settings.launch.slots
+        self.limits = settings.launch
         self.planned = planned
         todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
         self.runnable = [one for one in todo if one.unavailable is None]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from sweep.machine import Machine
+from sweep.schema import LaunchConf
 
 POLL_SECONDS = 0.2
 
@@ -23,24 +24,30 @@ H = TypeVar("H", bound=Handle)
 
 
 class Pool:
-    """The machine's GPUs and slots; without a GPU there is one slot unless `slots` says more."""
+    """The machine's slots, and its GPUs with room for `cases_per_gpu` cases each.
 
-    def __init__(self, machine: Machine, slots: int | None) -> None:
-        self._free = list(machine.gpus)
-        self.slots = slots or (len(machine.gpus) or 1)
+    Without a GPU there is one slot, with GPUs as many as there is room, unless `slots` says else.
+    """
+
+    def __init__(self, machine: Machine, limits: LaunchConf) -> None:
+        self._room = dict.fromkeys(machine.gpus, limits.cases_per_gpu)
+        self.slots = limits.slots or sum(self._room.values()) or 1
 
     def take(self, gpus: int) -> tuple[str, ...] | None:
-        """Reserve a slot and that many GPUs; None if they are not free now."""
-        if self.slots == 0 or gpus > len(self._free):
+        """Reserve a slot and that many different GPUs, the emptiest; None if there is no room."""
+        emptiest = sorted(self._room, key=lambda gpu: -self._room[gpu])[:gpus]
+        if self.slots == 0 or len(emptiest) < gpus or not all(self._room[gpu] for gpu in emptiest):
             return None
         self.slots -= 1
-        taken, self._free = self._free[:gpus], self._free[gpus:]
-        return tuple(taken)
+        for gpu in emptiest:
+            self._room[gpu] -= 1
+        return tuple(emptiest)
 
     def give_back(self, gpus: tuple[str, ...]) -> None:
         """Free what `take` returned."""
         self.slots += 1
-        self._free.extend(gpus)
+        for gpu in gpus:
+            self._room[gpu] += 1
 
 
 class SlotRunner(Generic[H]):

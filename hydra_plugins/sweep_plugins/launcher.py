@@ -52,7 +52,7 @@ class SlotLauncher(LocalLauncher):
             session.ended(index, str(job.paths.stderr))
             returns[index] = _result(job)
 
-        runner = SlotRunner(Pool(session.machine, session.slots), start, ended, session.tick)
+        runner = SlotRunner(Pool(session.machine, session.limits), start, ended, session.tick)
         runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
         return returns
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sweep import slots
 from sweep.machine import Machine
+from sweep.schema import LaunchConf
 from sweep.slots import Pool, SlotRunner
 
 
@@ -30,12 +31,14 @@ class Scene:
     gpus: list[int]
     machine: Machine = Machine()  # noqa: RUF009  # frozen
     slots: int | None = None
+    cases_per_gpu: int = 1
     ended: list[int] = field(default_factory=list)
     most: int = 0
 
     def run(self) -> Scene:
         slots.POLL_SECONDS = 0.0
-        self.runner = SlotRunner(Pool(self.machine, self.slots), self.start, self.end, self.tick)
+        limits = LaunchConf(slots=self.slots, cases_per_gpu=self.cases_per_gpu)
+        self.runner = SlotRunner(Pool(self.machine, limits), self.start, self.end, self.tick)
         self.runner.run(self.gpus)
         return self
 
@@ -48,7 +51,9 @@ class Scene:
     def tick(self) -> None:
         self.most = max(self.most, len(self.runner.running))
         held = [gpu for _, gpus in self.runner.running.values() for gpu in gpus]
-        assert len(held) == len(set(held)), "two jobs share a GPU"
+        assert all(held.count(gpu) <= self.cases_per_gpu for gpu in held), "too many on a GPU"
+        for _, gpus in self.runner.running.values():
+            assert len(gpus) == len(set(gpus)), "two ranks share a GPU"
 
 
 def test_without_a_gpu_one_case_runs_at_a_time() -> None:
@@ -66,7 +71,7 @@ def test_a_small_case_starts_beside_one_that_leaves_room() -> None:
 
 
 def test_gpus_are_named_as_the_parent_names_them() -> None:
-    pool = Pool(Machine(("2", "GPU-abc")), None)
+    pool = Pool(Machine(("2", "GPU-abc")), LaunchConf())
     assert pool.take(1) == ("2",)
     assert pool.take(1) == ("GPU-abc",)
     assert pool.take(1) is None
@@ -74,15 +79,22 @@ def test_gpus_are_named_as_the_parent_names_them() -> None:
     assert pool.take(1) == ("2",)
 
 
+def test_gpus_with_room_for_several_cases_hold_several() -> None:
+    scene = Scene([9] * 5, [2] * 5, Machine(("0", "1")), cases_per_gpu=3).run()
+    assert scene.most == 3
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4)), max_size=12),
     st.sampled_from([None, 1, 2, 3]),
+    st.integers(1, 3),
 )
 def test_every_job_runs_once_within_the_bounds(
-    jobs: list[tuple[int, int]], bound: int | None
+    jobs: list[tuple[int, int]], bound: int | None, cases_per_gpu: int
 ) -> None:
+    lives, needs = [life for life, _ in jobs], [need for _, need in jobs]
     gpus = tuple("0123")
-    scene = Scene([life for life, _ in jobs], [need for _, need in jobs], Machine(gpus), bound)
+    scene = Scene(lives, needs, Machine(gpus), bound, cases_per_gpu)
     scene.run()
     assert sorted(scene.ended) == list(range(len(jobs)))
-    assert scene.most <= (bound or len(gpus))
+    assert scene.most <= (bound or len(gpus) * cases_per_gpu)
