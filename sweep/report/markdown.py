@@ -26,11 +26,12 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     return "\n".join(lines) + "\n"
 
 
-def sweep_note(
-    sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = (), limit: int = 7900
-) -> str:
-    """The matrix and the failures in `limit` characters, with links inside the MLflow UI."""
-    head = f"# Sweep {sweep_id}\n\n{counts(results)}\n\n"
+def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: int = 7900) -> str:
+    """The matrix and the failures in `limit` characters, with links inside the MLflow UI.
+
+    Without a heading: the UI folds all but the first lines away.
+    """
+    head = f"{counts(results)}\n\n"
     table = "The matrix is in the artifact matrix.html.\n"
     for link, findings in ((note_link, True), (note_link, False), (no_link, False)):
         tried = "\n".join(matrix_lines(results, missing, link, findings)) + "\n"

@@ -51,7 +51,7 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 6.0), dpi=100)
+    figure = Figure(figsize=(7.2, 5.4), dpi=100)
     canvas = FigureCanvasAgg(figure)
     curves = curves_of(result, results)
     upper, lower = figure.subplots(2, 1, sharex=True)

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ValidationError
 
+CURVE = "train/loss"  # a gradient norm on the same axis would flatten it
 RECORDED = "recorded.json"  # in the folder of a case that is in MLflow
 
 
@@ -41,14 +42,26 @@ def recorded(folder: Path) -> Run | None:
 
 
 def overlay_address(runs: Sequence[Run]) -> str:
-    """The page that lays the curves of these runs over each other; empty where there is none."""
+    """The page that lays these runs' curves over each other by step; empty where there is none.
+
+    The default axis, wall time, would set runs side by side; above the curves the page leads on to
+    the comparison of everything else.
+    """
     one = runs[0]
     if not all(run.address and run.uri == one.uri for run in runs):
         return ""
-    ids = quote(json.dumps([run.run_id for run in runs], separators=(",", ":")))
-    experiments = sorted({run.experiment_id for run in runs})
-    listed = quote(json.dumps(experiments, separators=(",", ":")))
-    return f"{_ui(one.uri)}#/compare-runs?runs={ids}&experiments={listed}"
+    parts = {
+        "runs": [run.run_id for run in runs],
+        "metric": CURVE,
+        "experiments": sorted({run.experiment_id for run in runs}),
+        "plot_metric_keys": [CURVE],
+    }
+    query = "&".join(f"{key}={_quoted(value)}" for key, value in parts.items())
+    return f"{_ui(one.uri)}#/metric?{query}&x_axis=step"
+
+
+def _quoted(value: object) -> str:
+    return quote(json.dumps(value, separators=(",", ":")), safe=",")
 
 
 def _ui(uri: str) -> str:

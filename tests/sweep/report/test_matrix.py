@@ -85,7 +85,7 @@ def test_a_cell_of_the_page_says_verdict_and_finding_and_leads_to_the_run(
     assert "parity: step 1: loss is 5.2" in cell
     assert f'href="{SERVER}/#/experiments/1/runs/b2"' in cell
     assert "torch 2.13.0" in html
-    compared = f"{SERVER}/#/compare-runs?runs=%5B%22b2%22%2C%22a1%22%5D"
+    compared = f"{SERVER}/#/metric?runs=%5B%22b2%22,%22a1%22%5D"
     assert any(link.startswith(compared) for link in Page(html).links())
 
 
@@ -149,7 +149,7 @@ def test_whatever_markdown_shows_is_one_line_and_opens_nothing(text: str) -> Non
 def test_the_note_of_a_sweep_keeps_within_its_limit(make_result: MakeResult, limit: int) -> None:
     failed = {"verdict": Verdict.FAILED, "message": "no " * 300}
     many = [make_result(f"arch{n}", run_id="a" * 32, **failed) for n in range(30)]
-    note = report.sweep_note("20260101-000000", many, limit=limit)
+    note = report.sweep_note(many, limit=limit)
     assert len(note) <= limit
     assert "30 failed" in note
     assert note.endswith("summary.md]\n")
@@ -159,7 +159,7 @@ def test_the_note_of_a_nightly_has_every_verdict_with_a_link_inside_the_ui(
     make_result: MakeResult,
 ) -> None:
     many = [make_result(f"arch{n}", run_id=f"{n:032x}") for n in range(33)]
-    note = report.sweep_note("20260101-000000", many)
+    note = report.sweep_note(many)
     assert note.count("✓ passed](#/experiments/1/runs/") == 33
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import parse_qs
 
 import pytest
 from rich.console import Console
@@ -11,6 +14,7 @@ from sweep.checks import Finding, Outcome
 from sweep.judge import Verdict
 from sweep.report import Result, show
 from sweep.report.looks import LOOKS
+from sweep.report.runs import Run
 from tests.sweep.report.conftest import FOLDER, MakeResult
 
 WIDTHS = (60, 80)
@@ -83,9 +87,19 @@ def test_a_failing_case_is_shown_over_its_reference_in_the_mlflow_ui(
     alone = shown([failed], 80)
     assert "curves  http://127.0.0.1:5000/#/experiments/1/runs/b2\n" in alone
     both = shown([make_result(layout="single", run_id="a1"), failed], 80)
-    runs = "%5B%22b2%22%2C%22a1%22%5D"
-    wanted = f"http://127.0.0.1:5000/#/compare-runs?runs={runs}&experiments=%5B%221%22%5D"
-    assert f"curves  {wanted}\n" in both
+    (address,) = re.findall(r"^  curves  (\S+)$", both, re.MULTILINE)
+    assert address.startswith("http://127.0.0.1:5000/#/metric?")
+    query = parse_qs(address.partition("?")[2])
+    assert json.loads(query["runs"][0]) == ["b2", "a1"]
+    assert json.loads(query["plot_metric_keys"][0]) == ["train/loss"]
+    assert query["x_axis"] == ["step"]
+
+
+def test_an_address_shows_no_password(make_result: MakeResult) -> None:
+    failed = make_result(verdict=Verdict.FAILED, message=PARITY)
+    run = Run(uri="https://me:secret@mlflow.example/base/", run_id="b2", experiment_id="1")
+    text = shown([replace(failed, run=run)], 80)
+    assert "curves  https://mlflow.example/base/#/experiments/1/runs/b2\n" in text
 
 
 def test_a_case_outside_a_server_has_no_address(make_result: MakeResult) -> None:
