@@ -90,6 +90,13 @@ class Facts(BaseModel):
         """The steps of the first launch."""
         return self.launches[0].metrics.steps if self.launches else []
 
+    @property
+    def compile_seconds(self) -> float | None:
+        """What the slowest rank compiled for, in the first launch; None if nobody reports it."""
+        by_step = [one.counters["compile_seconds"] for one in self.steps
+                   if "compile_seconds" in one.counters]  # fmt: skip
+        return max(map(sum, zip(*by_step, strict=True))) if by_step else None
+
 
 def save(facts: Facts, case_dir: Path) -> None:
     """Write facts.json, by rename. Not pydantic's own JSON: that turns NaN into null."""

@@ -32,12 +32,22 @@ def this_machine() -> Machine:
 
 
 @cache
+def gpu() -> dict[str, str]:
+    """Name and driver of the machine's first GPU; empty without one."""
+    said = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    return dict(zip(("gpu", "driver"), said[0].split(", "), strict=False)) if said else {}
+
+
+@cache
 def _count() -> int:
+    return sum(line.startswith("GPU ") for line in _nvidia_smi("-L").splitlines())
+
+
+def _nvidia_smi(*arguments: str) -> str:
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return ""
     try:
-        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30)
+        return subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        return ""

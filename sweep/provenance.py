@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from sweep.machine import gpu
+
 SHA_LENGTH = 40
 PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trainer-sweep")
 
@@ -16,7 +18,17 @@ PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trai
 LIBRARIES = ("torch", "transformers", "accelerate")
 """With another version of these, losses may move by nobody's fault."""
 
-COMPARED = (*LIBRARIES, "git_sha", "git_dirty", "trainer-sweep", "python", "host", "device")
+COMPARED = (
+    *LIBRARIES,
+    "git_sha",
+    "git_dirty",
+    "trainer-sweep",
+    "python",
+    "host",
+    "device",
+    "gpu",
+    "driver",
+)
 """What may explain that two nights differ, the likeliest first."""
 
 
@@ -35,6 +47,7 @@ def environment(device: str) -> dict[str, str]:
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "device": device,
+        **(gpu() if device == "cuda" else {}),
     }
 
 

@@ -71,8 +71,10 @@ def count_graphs() -> None:
 
     counters.add("graph_breaks", 0)  # a count of none, not none counted
     counters.add("graphs_captured", utils.counters["stats"]["unique_graphs"])
-    compiled_now = [m for m in utils.get_compilation_metrics() if m.is_forward]
-    counters.add("recompiles", sum(_recompiled(m.compile_id) for m in compiled_now))
+    compiled_now = utils.get_compilation_metrics()
+    counters.add("compile_seconds", sum(one.duration_us or 0 for one in compiled_now) / 1e6)
+    forward = [one for one in compiled_now if one.is_forward]
+    counters.add("recompiles", sum(_recompiled(one.compile_id) for one in forward))
     utils.counters.clear()
     utils.clear_compilation_metrics()
 

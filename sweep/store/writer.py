@@ -193,6 +193,8 @@ def _case_metrics(result: Result) -> dict[str, float]:
     metrics = {"time/total_seconds": facts.seconds} if facts else {}
     if facts and facts.launches and facts.launches[0].first_step_seconds is not None:
         metrics["time/to_first_step_seconds"] = facts.launches[0].first_step_seconds
+    if facts and facts.compile_seconds is not None:
+        metrics["time/compile_seconds"] = facts.compile_seconds
     for finding in result.judgement.findings:
         metrics.update(finding.metrics)
     return metrics

@@ -12,6 +12,15 @@ from sweep import facts as facts_file
 from sweep.facts import Facts, Step
 
 
+def test_a_case_compiled_as_long_as_its_slowest_rank(make_facts: Callable[..., Facts]) -> None:
+    def step(number: int, *seconds: float) -> Step:
+        counters = {"compile_seconds": list(seconds)} if seconds else {}
+        return Step(step=number, loss=1.0, grad_norm=1.0, counters=counters)
+
+    assert make_facts([step(1, 4.0, 5.0), step(2, 0.0, 0.5)]).compile_seconds == 5.5
+    assert make_facts([step(1)]).compile_seconds is None
+
+
 def test_figures_that_are_not_finite_survive_the_disk(
     tmp_path: Path, make_facts: Callable[..., Facts]
 ) -> None:

@@ -5,22 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from sweep import machine
+from sweep import machine, provenance
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    for cached in (machine.this_machine, machine._count):
+    for cached in (machine.this_machine, machine.gpu, machine._count):
         cached.cache_clear()
     yield
-    for cached in (machine.this_machine, machine._count):
+    for cached in (machine.this_machine, machine.gpu, machine._count):
         cached.cache_clear()
 
 
 @pytest.fixture
 def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: H200 (UUID: GPU-$i)"; done\n')
+    tool.write_text(
+        '#!/bin/sh\n[ "$1" != -L ] && echo "NVIDIA H200, 580.159.04" && exit\n'
+        'for i in 0 1 2 3; do echo "GPU $i: H200 (UUID: GPU-$i)"; done\n'
+    )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
@@ -43,6 +46,13 @@ def test_the_parents_choice_of_gpus_is_respected(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert machine.this_machine().gpus == gpus
+
+
+@pytest.mark.usefixtures("four_gpus")
+def test_a_result_on_a_gpu_says_which_and_under_which_driver() -> None:
+    found = provenance.environment("cuda")
+    assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "580.159.04")
+    assert "gpu" not in provenance.environment("cpu")
 
 
 def test_without_nvidia_smi_there_is_no_gpu_whatever_the_environment_says(
