@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sweep.errors import RequestError
 from sweep.machine import Machine
-from sweep.schema import Device, LayoutConf, Settings
+from sweep.schema import TRAINERS, Device, LayoutConf, Settings
 
 ROW_TOKENS = {"nano": 512, "tiny": 2048}
 
@@ -103,6 +103,13 @@ def plain(settings: Settings) -> dict[str, Any]:
     """Settings as JSON values."""
     values: dict[str, Any] = _plain(asdict(settings))
     return values
+
+
+def restored(values: dict[str, Any]) -> Settings:
+    """Settings from what `plain` made of them."""
+    config = OmegaConf.structured(Settings)
+    config.trainer = OmegaConf.structured(TRAINERS[values["trainer"]["name"]])
+    return cast(Settings, OmegaConf.to_object(OmegaConf.merge(config, values)))
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from sweep.errors import RequestError
 from sweep.judge import Judgement
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, plan_one
+from sweep.slurm import jobs
 
 ASIDE = ".earlier"  # results that a rerun replaces are kept here, inside the sweep's folder
 
@@ -34,9 +35,11 @@ class Earlier:
         if sweep_id is None and rerun is None:
             return None
         folder = sweep_folder.find(outputs, sweep_id or "latest")
-        driver = str(sweep_folder.read_plan(folder)["driver"])
-        if not sweep_folder.is_dead(driver) and not (folder / "summary.md").is_file():
-            raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
+        check_ended(folder)
+        if waiting := jobs.active(jobs.recorded(folder).values()):
+            raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
+                               f" python -m sweep.collect sweep={folder.name} wait=true first, or"
+                               f" scancel {' '.join(waiting)}")  # fmt: skip
         return cls(folder, rerun == "failed")
 
     @property
@@ -84,6 +87,14 @@ class Earlier:
             raise RequestError(f"{path} is gone: name the cases (arch=... layout=... or suite=...)")
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
+
+
+def check_ended(folder: Path) -> None:
+    """Raise RequestError if the sweep's own process is not known to be gone."""
+    driver = str(sweep_folder.read_plan(folder)["driver"])
+    ended = driver == sweep_folder.LEFT or sweep_folder.is_dead(driver)
+    if not ended and not (folder / "summary.md").is_file():
+        raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
 
 
 def _renamed(one: Planned, case_id: str) -> Planned:

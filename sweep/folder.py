@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from sweep import job, processes
+from sweep.case import Case, restored
 from sweep.errors import RequestError
 from sweep.files import write_json
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
 
 PLAN = "sweep.json"
+LEFT = "left to themselves"  # the driver of a detached sweep
 
 
 def claim(outputs: Path) -> Path:
@@ -49,6 +51,19 @@ def read_plan(folder: Path) -> dict[str, Any]:
     """sweep.json."""
     plan: dict[str, Any] = json.loads((folder / PLAN).read_text(encoding="utf-8"))
     return plan
+
+
+def planned_in(folder: Path) -> list[Planned]:
+    """The cases of a sweep as they were planned, from its files."""
+    values = [json.loads((folder / case_id / "case.json").read_text(encoding="utf-8"))
+              for case_id in read_plan(folder)["cases"]]  # fmt: skip
+    return [Planned(Case.model_validate(one["case"]), restored(one["settings"]),
+                    tuple(one["overrides"]), one["unavailable"]) for one in values]  # fmt: skip
+
+
+def leave(folder: Path) -> None:
+    """Say in sweep.json that no process drives the sweep, whose jobs go on."""
+    write_json(folder / PLAN, {**read_plan(folder), "driver": LEFT})
 
 
 def write_plan(

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from sweep.case import Case, plain, settings_of
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import write_json
-from sweep.machine import this_machine
+from sweep.machine import Machine
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
+from sweep.slurm import heartbeat
 from sweep.trainers.base import Command, Launch, Trainer
 
 DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
@@ -33,10 +34,13 @@ DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the dri
 
 def run_job(config: DictConfig) -> None:
     """Hydra's task function: run the composed case in the folder that the sweep made for it."""
-    settings = settings_of(config, this_machine())
-    case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
+    case_dir = Path(config.outputs) / str(config.sweep_id) / str(config.case_id)
+    if (case_dir / "launches").exists():
+        print("started a second time, by whom ever: a case is never run again unasked")
+        return
+    case = read_case(case_dir)
     with _stoppable():
-        run_case(settings, read_case(case_dir), case_dir)
+        run_case(settings_of(config, Machine.having(case.device)), case, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
@@ -114,7 +118,7 @@ def _launch(
         metrics=lambda: trainer.metrics(settings, directory),
         limit_seconds=settings.launch.timeout_seconds,
         stream=stream,
-        orphaned=_orphaned,
+        orphaned=_orphaned_by(),
     )
     env = launch.environment(settings.device.value, settings.gpus) | command.env
     if not settings.feature.compile:
@@ -139,25 +143,30 @@ def _vocab_size(model: Path) -> int | None:
     return int(size) if size is not None else None
 
 
-def _orphaned() -> bool:
+def _orphaned_by() -> Callable[[], bool]:
+    listener = heartbeat.Listener()
     driver = os.environ.get(DRIVER)
     if driver is None:
-        return False
+        return listener.is_stopped
     pid, _, created = driver.partition(":")
-    return not processes.is_alive(int(pid), float(created))
+    return lambda: not processes.is_alive(int(pid), float(created))
 
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM ends the case in order: submitit would ignore it, Python would drop everything."""
+    """A signal ends the case in order.
 
-    def stop(_signal: int, _frame: Any) -> None:
-        raise Interrupted("SIGTERM")
+    submitit would ignore SIGTERM, and answer SIGUSR2 by having Slurm run the job again.
+    """
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def stop(number: int, _frame: Any) -> None:
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR2)}
     try:
         yield
     except Interrupted:
         pass  # the facts say so
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -15,6 +15,11 @@ class Machine:
 
     gpus: tuple[str, ...] = ()
 
+    @classmethod
+    def having(cls, device: str) -> Machine:
+        """One that has decided cases to run on `device`, elsewhere."""
+        return cls(("0",) if device == "cuda" else ())
+
     @property
     def device(self) -> str:
         """`cuda` if there is a GPU, else `cpu`."""

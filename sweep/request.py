@@ -27,6 +27,7 @@ class Request:
     shard: tuple[int, int] | None
     earlier: Earlier | None
     plan_only: bool
+    detach: bool
     outputs: Path
 
     @classmethod
@@ -42,6 +43,7 @@ class Request:
             shard=None if config.shard is None else shards.parse(str(config.shard)),
             earlier=earlier,
             plan_only=config.plan,
+            detach=config.detach,
             outputs=outputs,
         )
 

@@ -216,14 +216,18 @@ class Settings:
     )
     rerun: str | None = None  # failed: run what failed in that sweep instead
     plan: bool = False  # list what would run, and run nothing
+    detach: bool = False  # submit and return; python -m sweep.collect judges later
     sweep_id: str | None = None  # set by the sweep for its jobs
     case_id: str | None = None  # likewise
     gpus: str | None = None  # likewise: what the launcher reserved for the job
+
+
+TRAINERS = {node.name: node for node in (SftConf, CommandConf)}
 
 
 def register() -> None:
     """Make the schema known to Hydra: the root, and one for each kind of trainer."""
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=Settings)
-    for node in (SftConf, CommandConf):
-        store.store(group="schema/trainer", name=node.name, node=node)
+    for name, node in TRAINERS.items():
+        store.store(group="schema/trainer", name=name, node=node)

@@ -21,7 +21,7 @@ from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.files import write_json
-from sweep.folder import claim, write_plan
+from sweep.folder import claim, leave, write_plan
 from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned, quoted
@@ -59,6 +59,7 @@ class Session:
         experiment: str = "adhoc",
         earlier: Earlier | None = None,
         live: bool = True,
+        detach: bool = False,
     ) -> None:
         ready()
         settings = planned[0].settings
@@ -66,6 +67,7 @@ class Session:
         self._store = Writer.at(outputs, experiment)
         self.machine = machine
         self.limits = settings.launch
+        self.detach = detach  # the jobs go on without us once they are submitted
         self.planned = planned
         todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
         self.runnable = [one for one in todo if one.unavailable is None]
@@ -75,6 +77,7 @@ class Session:
                 earlier.set_aside(one.case.id)
         self._results: dict[str, Result] = {}
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
+        self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
@@ -111,6 +114,10 @@ class Session:
         on_gpu = settings.device.value == "cuda"
         return settings.layout.world_size // settings.layout.nodes if on_gpu else 0
 
+    def has_facts(self, index: int) -> bool:
+        """Whether the job left what a case leaves at its end."""
+        return facts_file.load(self.folder / self.runnable[index].case.id) is not None
+
     def submitted(self, index: int, job: Started) -> None:
         """The job will run, and is ours to end."""
         self._jobs[index] = job
@@ -129,6 +136,12 @@ class Session:
             facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
         self._conclude(one, facts)
+
+    def leave(self) -> None:
+        """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
+        self._left = [self.runnable[index].case.id for index in self._jobs]
+        self._jobs.clear()
+        leave(self.folder)
 
     def tick(self) -> None:
         """Look at how far the running cases are."""
@@ -194,18 +207,27 @@ class Session:
     def _close(self, interrupted: bool) -> int:
         results = [self._results[one.case.id] for one in self.planned
                    if one.case.id in self._results]  # fmt: skip
-        outputs = shlex.quote(str(self.folder.parent))
-        self._store.finish(results, interrupted)
+        self._store.finish(results, interrupted, bool(self._left))
         problem = self._problem or self._store.problem
-        report.write(self.folder, results)
-        report.show(self.folder, results, problem)
-        if len(results) < len(self.planned):
-            go_on = f"python -m sweep -m resume_sweep={self.folder.name} outputs={outputs}"
-            print(f"{len(self.planned) - len(results)} of {len(self.planned)} cases have no result;"
-                  f" to go on: {go_on}", file=sys.stderr)  # fmt: skip
+        if results or not self._left:
+            report.write(self.folder, results)
+            report.show(self.folder, results, problem)
+        self._say_what_is_missing(len(results))
         if interrupted:
             return INTERRUPTED
+        if self._left and problem is None and all(one.judgement.verdict.good for one in results):
+            return 0 if self.detach else 3  # neither green nor red yet
         return report.exit_code(results, problem)
+
+    def _say_what_is_missing(self, results: int) -> None:
+        where = f"{self.folder.name} outputs={shlex.quote(str(self.folder.parent))}"
+        if self._left:
+            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm; to judge"
+                  f" what has ended: python -m sweep.collect sweep={where}"
+                  " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
+        if missing := len(self.planned) - results - len(self._left):
+            print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
+                  f" python -m sweep -m resume_sweep={where}", file=sys.stderr)  # fmt: skip
 
 
 def run_foreground(planned: Planned, machine: Machine) -> int:

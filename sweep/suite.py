@@ -14,7 +14,8 @@ from sweep.errors import RequestError
 from sweep.plan import quoted
 
 NARROWED = ("arch", "layout", "feature", "trainer", "scale")  # other keys override a row's value
-OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan")  # say nothing about a case
+# These say nothing about a case.
+OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 
 Choices = dict[str, list[str]]  # key -> its values as override text
 

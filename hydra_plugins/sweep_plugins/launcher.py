@@ -14,17 +14,28 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import LocalLauncher
 
 
-class SlotLauncher(LocalLauncher):
-    """`submitit_local` that starts a job when a slot is free, and outlives the death of any.
+class Observed:
+    """A launcher that tells `observer` (a sweep.session.Session) of each job's start and end.
 
-    `observer` (a sweep.session.Session) is told of each start and end; results travel on disk.
+    Results travel on disk, so that the death of a job costs nothing but its own result.
     """
 
     observer: Any = None
+    detachable = False  # whether jobs can go on after the sweep's own process has ended
 
     def __getstate__(self) -> dict[str, Any]:
         # The launcher itself is what submitit pickles for a job; the observer stays here.
         return {key: value for key, value in self.__dict__.items() if key != "observer"}
+
+
+def job_arguments(overrides: Sequence[str], number: int) -> tuple[Any, ...]:
+    """What BaseSubmititLauncher is called with in the job."""
+    folder = "hydra.sweep.dir"
+    return list(overrides), folder, number, f"job_id_for_{number}", Singleton.get_state()
+
+
+class SlotLauncher(Observed, LocalLauncher):
+    """`submitit_local` that starts a job when a slot is free, and outlives the death of any."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -41,8 +52,8 @@ class SlotLauncher(LocalLauncher):
 
         def start(index: int, gpus: Sequence[str]) -> Any:
             overrides = [*job_overrides[index], *([f"gpus='{','.join(gpus)}'"] if gpus else [])]
-            environment = {JOB_MARKER: markers[index], our_job.DRIVER: our_job.this_process()}
-            with _deaf_to_ctrl_c(), _environment(environment):
+            known = {JOB_MARKER: markers[index], our_job.DRIVER: our_job.this_process()}
+            with _deaf_to_ctrl_c(), added_environment(known):
                 job = self._submit(session.folder, overrides, initial_job_idx + index)
             session.submitted(index, MarkedJob(markers[index]))
             session.started(index)
@@ -60,10 +71,7 @@ class SlotLauncher(LocalLauncher):
         from sweep.errors import MachineryError
 
         try:
-            return self._executor(folder).submit(
-                self, overrides, "hydra.sweep.dir", number, f"job_id_for_{number}",
-                Singleton.get_state(),
-            )  # fmt: skip
+            return self._executor(folder).submit(self, *job_arguments(overrides, number))
         except Exception as error:
             raise MachineryError(f"a job could not be started: {error}") from error
 
@@ -110,7 +118,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def added_environment(values: dict[str, str]) -> Iterator[None]:
+    """What a job started here finds in its environment besides ours."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

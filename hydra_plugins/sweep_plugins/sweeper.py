@@ -14,6 +14,7 @@ class CaseSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
+        from sweep.errors import RequestError
         from sweep.machine import this_machine
         from sweep.request import Request
         from sweep.session import Session
@@ -27,9 +28,13 @@ class CaseSweeper(BasicSweeper):
         if request.plan_only:
             request.show(planned, machine)
             sys.exit(0)
-        session = Session(planned, machine, request.experiment, request.earlier)
-        setattr(self.launcher, "observer", session)  # noqa: B010  # a launcher of ours has it
-        launcher = self.launcher
+        launcher: Any = self.launcher  # one of ours
+        if request.detach and not launcher.detachable:
+            raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        session = Session(
+            planned, machine, request.experiment, request.earlier, detach=request.detach
+        )
+        launcher.observer = session
         sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:

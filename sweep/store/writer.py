@@ -55,10 +55,17 @@ class Writer:
         """Write a case's run, in the state in which it ended, when its turn comes; once."""
         self._writer.submit(self._guarded, lambda: self._record(result))
 
-    def finish(self, results: Sequence[Result], interrupted: bool) -> None:
-        """Wait for the writing to end, and end the sweep's own run with the summary as its note."""
+    def finish(
+        self, results: Sequence[Result], interrupted: bool, unfinished: bool = False
+    ) -> None:
+        """Wait for the writing to end, and end the sweep's own run with the summary as its note.
+
+        `unfinished`: cases still run, and are recorded another time.
+        """
         if any(result.facts is not None for result in results):
-            self._writer.submit(self._guarded, lambda: self._finish(results, interrupted))
+            self._writer.submit(
+                self._guarded, lambda: self._finish(results, interrupted, unfinished)
+            )
         self._writer.shutdown()
 
     def _guarded(self, write: Callable[[], None]) -> None:
@@ -180,9 +187,12 @@ class Writer:
         }
         return {key: value[:TAG_LIMIT] for key, value in tags.items()}
 
-    def _finish(self, results: Sequence[Result], interrupted: bool) -> None:
+    def _finish(self, results: Sequence[Result], interrupted: bool, unfinished: bool) -> None:
         text = summary(self._sweep_id, results)
         self._client.set_tag(self._parent, "mlflow.note.content", text[:TAG_LIMIT])
+        if unfinished:
+            self._client.update_run(self._parent, status="SCHEDULED")
+            return
         good = all(result.judgement.verdict.good for result in results)
         status = "KILLED" if interrupted else "FINISHED" if good else "FAILED"
         self._client.set_terminated(self._parent, status)

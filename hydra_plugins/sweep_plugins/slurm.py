@@ -1,0 +1,167 @@
+"""The launcher for Slurm: the submitit plugin's own, as job arrays that nothing ever requeues."""
+
+import signal
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn
+
+from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
+from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
+from hydra_plugins.sweep_plugins.launcher import Observed, added_environment, job_arguments
+
+
+@dataclass
+class ArrayConf(SlurmQueueConf):
+    """submitit's settings for Slurm, and how the jobs are followed."""
+
+    timeout_min: int = 0  # 0: launch.timeout_seconds of each launch, and ten minutes
+    poll_seconds: float = 5.0  # between two looks at squeue; below Slurm's MinJobAge
+    grace_seconds: float = 30.0  # for an ended job's files to appear on a shared file system
+    patience_seconds: float = 300.0  # for Slurm to answer again, before the sweep gives up
+    submit_seconds: float = 120.0  # for sbatch
+    orphan_seconds: float = (
+        180.0  # after which a job whose sweep was killed ends; detach=true: never
+    )
+
+
+OURS = {"submitit_folder", "max_num_timeout", "timeout_min", "poll_seconds", "grace_seconds",
+        "patience_seconds", "submit_seconds", "orphan_seconds",
+        "additional_parameters"}  # fmt: skip
+
+
+class ArrayLauncher(Observed, SlurmLauncher):
+    """One job array for each combination of nodes, GPUs and CPUs that the cases need."""
+
+    detachable = True
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Submit every job and follow them all, or with detach=true leave them to themselves."""
+        from sweep.slurm import cluster
+        from sweep.slurm.heartbeat import beating
+        from sweep.slurm.jobs import Follower, Pace
+
+        session = self.observer
+        assert session is not None, "ArrayLauncher runs under CaseSweeper"
+        name = f"{self.params['name']}-{session.folder.name}-{uuid.uuid4().hex[:6]}"
+        queue = cluster.Queue([name], *self._seconds("poll", "patience"))
+        try:
+            if session.detach:
+                self._submit_all(queue, job_overrides, initial_job_idx)
+                session.leave()
+            else:
+                with beating(session.folder, self.params["orphan_seconds"]) as environment:
+                    with added_environment(environment):
+                        jobs = self._submit_all(queue, job_overrides, initial_job_idx)
+                    Follower(session, jobs, queue, Pace(*self._seconds("poll", "grace"))).run()
+        except BaseException:
+            cluster.cancel(f"--name={name}")  # also what we do not know of
+            raise
+        return [JobReturn() for _ in job_overrides]  # nobody looks at it: facts are on disk
+
+    def _seconds(self, *keys: str) -> list[float]:
+        return [self.params[f"{key}_seconds"] for key in keys]
+
+    def _submit_all(
+        self, queue: Any, job_overrides: Sequence[Sequence[str]], first: int
+    ) -> dict[int, Any]:
+        from sweep.slurm import arrays, cluster, jobs
+
+        session, (name,) = self.observer, queue.names
+        settings = [one.settings for one in session.runnable]
+        limit = cluster.max_array_size()
+        found: dict[int, Any] = {}
+        before: str | None = None  # the array to wait for, where all at once would be too many
+        for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
+            minutes = max(arrays.minutes(settings[index]) for index in array.indices)
+            submitted = self._submit(
+                self._executor(name, array.shape, minutes, before),
+                [job_arguments(job_overrides[index], first + index) for index in array.indices],
+            )
+            if len(settings) > self.params["array_parallelism"]:
+                before = submitted[0].job_id.partition("_")[0]
+            for index, job in zip(array.indices, submitted, strict=True):
+                found[index] = jobs.SlurmJob(job.job_id, name, str(job.paths.stderr))
+                session.submitted(index, jobs.Submitted(found[index], queue))
+            cases = {session.runnable[index].case.id: job for index, job in found.items()}
+            jobs.record(session.folder, cases)
+        return found
+
+    def _submit(self, executor: Any, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        from sweep.errors import MachineryError
+
+        try:
+            with _alarm(self.params["submit_seconds"]):
+                jobs: list[Any] = executor.map_array(self, *zip(*calls, strict=True))
+                return jobs
+        except Exception as error:  # submitit raises what sbatch said, or that it was killed
+            late = error.__cause__ if isinstance(error.__cause__, TimeoutError) else error
+            said = " ".join(str(late).split())
+            raise MachineryError(f"the jobs could not be submitted: {said}") from error
+
+    def _executor(self, name: str, shape: Any, minutes: int, before: str | None) -> Any:
+        import submitit
+
+        given = {key: value for key, value in self.params.items()
+                 if key not in OURS and value is not None}  # fmt: skip
+        given.update(
+            name=name, nodes=shape.nodes, timeout_min=self.params["timeout_min"] or minutes
+        )
+        given.setdefault("cpus_per_task", shape.cpus)
+        if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(given):
+            given["gpus_per_node"] = shape.gpus_per_node
+        # A job's own processes start on its first node; it starts the others' (sweep.slurm.nodes).
+        more = {"srun_args": ["--nodes=1", "--ntasks=1"], "tasks_per_node": 1}
+        more["additional_parameters"] = _additional(self.params["additional_parameters"], before)
+        generic = set(BaseQueueConf.__dataclass_fields__)
+        executor = submitit.AutoExecutor(
+            folder=self._folder(), cluster=self._EXECUTOR, slurm_max_num_timeout=0
+        )
+        executor.update_parameters(**{
+            key if key in generic else f"slurm_{key}": value
+            for key, value in {**given, **more}.items()
+        })  # fmt: skip
+        return executor
+
+    def _folder(self) -> Path:
+        # Not a folder a job, as in the plugin: Slurm may open the log before submitit made it.
+        folder: Path = self.observer.folder / ".submitit"
+        return folder
+
+
+def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:
+    """What submitit has no name for."""
+    # submitit asks for SIGUSR2 near the time limit, of which a trainer dies; SIGCONT does nothing.
+    values = {"no-requeue": True, "signal": "CONT@1", **given}
+    if before is not None:
+        after = [f"afterany:{before}", *([given["dependency"]] if "dependency" in given else [])]
+        values["dependency"] = ",".join(after)
+    return values
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """TimeoutError when it takes longer: submitit waits for sbatch without a limit."""
+
+    def ring(_signal: int, _frame: Any) -> None:
+        raise TimeoutError(f"sbatch took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="sweep_slurm", node=ArrayConf, provider="sweep"
+)

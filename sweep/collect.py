@@ -1,0 +1,88 @@
+"""python -m sweep.collect: judge what the jobs of a detached sweep have left by now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sweep import arguments, folder
+from sweep.arguments import OUTPUTS, SWEEP, Argument, Usage
+from sweep.earlier import Earlier, check_ended
+from sweep.errors import RequestError
+from sweep.machine import Machine
+from sweep.session import Session
+from sweep.slurm.cluster import Queue
+from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded
+
+POLL_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+USAGE = Usage(
+    "sweep.collect",
+    "Record, judge and report the cases of a detached sweep that have ended; say which still run.",
+    "python -m sweep.collect sweep=latest",
+    [
+        SWEEP,
+        OUTPUTS,
+        Argument("wait", "true: until every case has ended", "false"),
+        Argument("grace", "seconds for the files of a job that died to appear", "30"),
+    ],
+)
+
+
+class Collected(Earlier):
+    """A sweep whose jobs went on without it: nothing is run again."""
+
+    def set_aside(self, case_id: str) -> None:
+        """What is there is what the jobs left, or still write."""
+
+
+def main(values: dict[str, str]) -> int:
+    """Collect, report, and return the exit code: 3 while cases run and none has failed."""
+    found = folder.find(Path(values["outputs"]), values["sweep"])
+    jobs = recorded(found)
+    if not jobs:
+        raise RequestError(f"sweep {found.name} was not submitted to Slurm; see {found}/summary.md")
+    check_ended(found)
+    plan = folder.read_plan(found)
+    planned = folder.planned_in(found)
+    machine = Machine.having(planned[0].case.device)
+    session = Session(planned, machine, str(plan["experiment"]), Collected(found))
+    follower = _follower(session, jobs, _seconds(values["grace"]))
+    code = session.execute(lambda: _follow(session, follower, values["wait"] == "true"))
+    for index, job in follower.left.items():
+        state = follower.states.get(index, "unknown")
+        print(f"{session.runnable[index].case.id}: {state}, job {job.id}")
+    return code
+
+
+def _follower(session: Session, jobs: dict[str, SlurmJob], grace: float) -> Follower:
+    numbered = {
+        index: jobs[one.case.id]
+        for index, one in enumerate(session.runnable)
+        if one.case.id in jobs
+    }
+    queue = Queue({job.name for job in numbered.values()}, POLL_SECONDS, PATIENCE_SECONDS)
+    return Follower(session, numbered, queue, Pace(POLL_SECONDS, grace))
+
+
+def _follow(session: Session, follower: Follower, wait: bool) -> None:
+    for index, job in follower.left.items():
+        session.submitted(index, Submitted(job, follower.queue))
+    try:
+        if wait:
+            follower.run()
+        else:
+            follower.run_ended()
+    finally:
+        session.leave()  # interrupted or not: they are not ours to end
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise RequestError(f"grace={text}: say a number of seconds") from error
+
+
+if __name__ == "__main__":
+    sys.exit(arguments.run(USAGE, main))

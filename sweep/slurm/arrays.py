@@ -1,0 +1,55 @@
+"""Cases -> job arrays: one for each combination of nodes, GPUs and CPUs, within Slurm's limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweep import trainers
+from sweep.schema import Settings
+
+SPARE_MINUTES = 10  # for the checkpoint, imports, and ending what hangs
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """What a job asks for."""
+
+    nodes: int
+    gpus_per_node: int
+    cpus: int  # on each node
+
+
+@dataclass(frozen=True)
+class Array:
+    """Jobs of one shape, by their place in the sweep."""
+
+    shape: Shape
+    indices: tuple[int, ...]
+
+
+def shape_of(settings: Settings) -> Shape:
+    """The nodes and GPUs of the layout, and one CPU a rank."""
+    layout = settings.layout
+    ranks = layout.world_size // layout.nodes
+    return Shape(layout.nodes, ranks if settings.device.value == "cuda" else 0, ranks)
+
+
+def minutes(settings: Settings) -> int:
+    """A time limit that Slurm never comes to before the sweep's own does."""
+    launches = len(trainers.load(settings.trainer.name).launches(settings))
+    return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
+
+
+def arrays(shapes: Sequence[Shape], limit: int) -> list[Array]:
+    """Every job once, in arrays of at most `limit`."""
+    return [
+        Array(shape, part)
+        for shape in dict.fromkeys(shapes)
+        for part in _parts([index for index, one in enumerate(shapes) if one == shape], limit)
+    ]
+
+
+def _parts(indices: Sequence[int], limit: int) -> list[tuple[int, ...]]:
+    return [tuple(indices[first : first + limit]) for first in range(0, len(indices), limit)]

@@ -1,0 +1,125 @@
+"""What the sweep asks of Slurm, through its commands.
+
+Not sacct: it needs a database that many clusters lack. squeue knows a job for some minutes
+(MinJobAge) after its end, and `Queue` asks more often than that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from sweep.errors import MachineryError
+from sweep.files import tail
+from sweep.salvage import DIED, End
+
+ANSWER_SECONDS = 60.0  # for a command to come back
+GONE = "GONE"  # Slurm knows the job no longer
+RUNNING = "RUNNING"
+_ACTIVE = {
+    "PENDING", "CONFIGURING", RUNNING, "SUSPENDED", "STOPPED", "COMPLETING", "STAGE_OUT",
+    "SIGNALING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+}  # fmt: skip
+_ENDS = {
+    "CANCELLED": End("the job was cancelled in Slurm"),
+    "TIMEOUT": End("the job ran into Slurm's time limit", timed_out=True),
+    "DEADLINE": End("the job ran into its deadline in Slurm", timed_out=True),
+    "PREEMPTED": End("the job was preempted by another in Slurm"),
+    "NODE_FAIL": End("the job's node failed"),
+    "BOOT_FAIL": End("the job's node did not boot"),
+    "OUT_OF_MEMORY": End("the job went beyond the memory that it asked Slurm for"),
+}
+
+_LOGGED = {
+    "DUE TO TIME LIMIT": "TIMEOUT",
+    "DUE TO PREEMPTION": "PREEMPTED",
+    "DUE TO NODE FAILURE": "NODE_FAIL",
+    "CANCELLED AT": "CANCELLED",
+}
+
+
+def is_active(state: str) -> bool:
+    """Whether a job in that state runs, or may run yet."""
+    return state in _ACTIVE
+
+
+def end_of(state: str, log: str) -> End:
+    """Why a job ended in that state; one that Slurm finds nothing wrong with just died.
+
+    What Slurm no longer knows, it wrote into the job's log.
+    """
+    if state == GONE:
+        said = tail(Path(log))
+        state = next((name for words, name in _LOGGED.items() if words in said), GONE)
+    return _ENDS.get(state, DIED)
+
+
+def max_array_size() -> int:
+    """How many jobs one array may have; raises MachineryError."""
+    config = _ask("scontrol", "show", "config")
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
+    return max(1, int(found.group(1))) if found else 1
+
+
+def states(names: Collection[str]) -> dict[str, str]:
+    """Id -> state of every job of these names that Slurm knows; raises MachineryError."""
+    lines = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T",
+                 f"--name={','.join(names)}")  # fmt: skip
+    return dict(line.strip().split("|") for line in lines.splitlines() if "|" in line)
+
+
+def cancel(*which: str) -> None:
+    """scancel, as far as it goes: `which` are job ids, or `--name=...`."""
+    with contextlib.suppress(MachineryError):
+        _ask("scancel", *which)
+
+
+class Queue:
+    """Where the jobs of these names are, by an answer of Slurm at most `every` seconds old.
+
+    It may be older while Slurm does not answer, but not by more than `patience` seconds.
+    """
+
+    def __init__(self, names: Collection[str], every: float, patience: float) -> None:
+        self.names, self._every, self._patience = sorted(names), every, patience
+        self._asked = float("-inf")
+        self._answered = time.monotonic()
+        self._states: dict[str, str] = {}
+
+    def state(self, job_id: str) -> str:
+        """The state of one of them, or GONE; raises MachineryError if Slurm is silent for long."""
+        if time.monotonic() - self._asked >= self._every:
+            self._ask()
+        return self._states.get(job_id, GONE)
+
+    def _ask(self) -> None:
+        try:
+            self._states = states(self.names)
+            self._answered = time.monotonic()
+        except MachineryError:
+            if time.monotonic() - self._answered > self._patience:
+                raise
+        finally:
+            self._asked = time.monotonic()
+
+
+def _ask(*argv: str) -> str:
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=ANSWER_SECONDS, start_new_session=True
+        )
+    except FileNotFoundError as error:
+        raise MachineryError(
+            f"{argv[0]} is not installed here; hydra/launcher=slurm needs Slurm's commands"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise MachineryError(f"Slurm is silent: {argv[0]} took over {error.timeout:g} s") from error
+    if done.returncode != 0:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise MachineryError(f"Slurm does not answer {argv[0]}: {said}")
+    return done.stdout
