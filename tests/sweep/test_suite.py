@@ -190,7 +190,7 @@ def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) ->
 def asked(suite_name: str | None) -> Request:
     return Request(
         experiment="x", rows=rows(suite_name) if suite_name else [], shard=None, earlier=None,
-        plan_only=True, outputs=Path("none"),
+        plan_only=True, detach=False, outputs=Path("none"),
     )  # fmt: skip
 
 
