@@ -42,16 +42,18 @@ def check(facts: Facts, context: Context) -> Finding | None:
     if not metrics:
         return None
     baseline = next(baselines.of(facts, context), None)
-    ratios = _ratios(facts, baseline) if baseline else {}
-    metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios.items()}
-    beyond = [*_grows(facts, growth), *(_beyond(facts, baseline, ratios) if baseline else [])]
-    notes = _notable(facts, baseline, ratios) if baseline else []
+    found = list(_grows(facts, growth))
+    notes: list[str] = []
+    if baseline is not None:
+        metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios(facts, baseline).items()}
+        found += beyond(facts, baseline)
+        notes += _notable(facts, baseline)
     return Finding(
         check="cost",
-        outcome=Outcome.FAIL if beyond else Outcome.PASS,
-        message="; ".join(beyond or notes),
+        outcome=Outcome.FAIL if found else Outcome.PASS,
+        message="; ".join(found or notes),
         metrics=metrics,
-        folder=facts.launches[0].directory if beyond else "",
+        folder=facts.launches[0].directory if found else "",
     )
 
 
@@ -93,22 +95,26 @@ def _warm(facts: Facts) -> list[Step]:
     return facts.steps[WARM_UP:] or facts.steps[1:]
 
 
-def _ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
+def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
+    """Each figure that both have, as a ratio to the baseline's."""
     found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
     return {name: ours / theirs for name, ours, theirs in found if ours is not None and theirs}
 
 
-def _beyond(facts: Facts, baseline: Baseline, ratios: dict[str, float]) -> Iterator[str]:
+def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
+    """The ratios that are beyond a limit that is configured."""
+    found = ratios(facts, baseline)
     for one in FIGURES:
         limit = thresholds.configured("cost", one.name, facts.case)
-        if limit is not None and one.name in ratios and ratios[one.name] > limit.value:
-            said = _said(one, facts, baseline, ratios[one.name])
+        if limit is not None and one.name in found and found[one.name] > limit.value:
+            said = _said(one, facts, baseline, found[one.name])
             yield f"{said}; limit {limit.value:g} times ({limit.source})"
 
 
-def _notable(facts: Facts, baseline: Baseline, ratios: dict[str, float]) -> Iterator[str]:
+def _notable(facts: Facts, baseline: Baseline) -> Iterator[str]:
+    found = ratios(facts, baseline)
     for one in FIGURES:
-        ratio = ratios.get(one.name, 1.0)
+        ratio = found.get(one.name, 1.0)
         if ratio > NOTABLE or ratio < 1 / NOTABLE:
             yield _said(one, facts, baseline, ratio)
 

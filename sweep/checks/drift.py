@@ -16,7 +16,7 @@ from sweep.facts import Facts
 
 def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with each baseline; None where the case has none yet."""
-    findings = [_against(one, facts) for one in baselines.of(facts, context)]
+    findings = [against(one, facts) for one in baselines.of(facts, context)]
     if not findings:
         return None
     outcomes = [one.outcome for one in findings]
@@ -32,7 +32,8 @@ def check(facts: Facts, context: Context) -> Finding | None:
     )
 
 
-def _against(baseline: Baseline, facts: Facts) -> Finding:
+def against(baseline: Baseline, facts: Facts) -> Finding:
+    """Compare with one baseline; inconclusive where that cannot be done."""
     compared = Comparison(facts, baseline.facts, baseline.name)
     outcome, message = _judged(baseline, compared)
     if outcome is Outcome.FAIL:

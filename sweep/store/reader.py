@@ -14,6 +14,7 @@ from sweep.store.location import Location
 
 FACTS = "facts.json"
 LATEST = "latest"
+BASELINE, PINNED = "baseline", "pinned"  # a tag of a sweep's run, and its value
 DOWNLOADS = 8  # at once
 PAGE = 1000
 # What two runs must share to be comparable from night to night.
@@ -95,12 +96,23 @@ class Reader:
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the sweep that is pinned as the baseline in that experiment."""
-        query = "tags.kind = 'sweep' and tags.baseline = 'pinned'"
-        for run in self._search([sweep.experiment_id], query, limit=1):
-            pinned = _sweep(run, {sweep.experiment_id: sweep.experiment})
+        for pinned in self.pinned_sweeps(sweep.experiment):
             if pinned.sweep_id != sweep.sweep_id:
                 return {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
         return {}
+
+    def pinned_sweeps(self, experiment: str | None = None) -> list[SweepRecord]:
+        """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
+        experiments = self._experiments(experiment)
+        query = f"tags.kind = 'sweep' and tags.{BASELINE} = '{PINNED}'"
+        return [_sweep(run, experiments) for run in self._search(list(experiments), query)]
+
+    def before(self, sweep: SweepRecord) -> SweepRecord | None:
+        """The sweep of the same experiment that began last before it."""
+        started = f"attributes.start_time < {int(sweep.started * 1000)}"
+        query = f"tags.kind = 'sweep' and {started}"
+        found = self._search([sweep.experiment_id], query, limit=1)
+        return _sweep(found[0], {sweep.experiment_id: sweep.experiment}) if found else None
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> list[Any]:
         same = [f"tags.{key} = '{_safe(case.data.tags[key])}'" for key in SAME_TAGS]

@@ -1,0 +1,112 @@
+"""`python -m sweep.baseline`: the sweep that later ones of its experiment are compared with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweep import arguments
+from sweep.arguments import EXPERIMENT, OUTPUTS, Usage
+from sweep.errors import MachineryError
+from sweep.store import Reader, SweepRecord
+from sweep.store.reader import BASELINE, PINNED
+
+Values = Mapping[str, str]
+ARGUMENTS = (EXPERIMENT, OUTPUTS)
+WHAT = (
+    "One sweep of each experiment can be pinned. The check drift compares later sweeps with it"
+    " as well\nas with the last good one, which moves every night and so hides a slow drift."
+)
+USAGES = {
+    "pin": Usage(
+        "sweep.baseline", f"Pin a sweep (its id, or latest). {WHAT}",
+        "python -m sweep.baseline pin latest experiment=nightly", ARGUMENTS, ("pin", "SWEEP"),
+    ),
+    "unpin": Usage(
+        "sweep.baseline", "Forget the pinned sweep of an experiment, or of all.",
+        "python -m sweep.baseline unpin experiment=nightly", ARGUMENTS, ("unpin",),
+    ),
+    "show": Usage(
+        "sweep.baseline", f"Show the pinned sweeps. {WHAT}",
+        "python -m sweep.baseline show", ARGUMENTS, ("show",),
+    ),
+}  # fmt: skip
+
+
+def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
+    """Pin a sweep; returns those that were in its place. Raises MachineryError."""
+    others = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
+    with _writing(reader):  # pinned first: whoever is killed in between leaves two, not none
+        reader.location.client.set_tag(sweep.run_id, BASELINE, PINNED)
+    unpin(reader, others)
+    return others
+
+
+def unpin(reader: Reader, sweeps: Sequence[SweepRecord]) -> None:
+    """Pin none of these any more; raises MachineryError."""
+    with _writing(reader):
+        for one in sweeps:
+            reader.location.client.delete_tag(one.run_id, BASELINE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the first word says; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    word = next((text for text in argv if text in USAGES), None)
+    if word is None and {"--help", "-h"} & set(argv):
+        print("\n\n".join(map(str, USAGES.values())))
+        return 0
+    word = word or "pin"  # whose example a wrong request is shown
+    return arguments.run(USAGES[word], ACTIONS[word], argv)
+
+
+def _pin(values: Values) -> int:
+    reader = Reader.at(Path(values["outputs"]))
+    sweep = reader.find(values["sweep"], values.get("experiment"))
+    before = pin(reader, sweep)
+    print(f"pinned {_said(sweep)}" + "".join(f"; no longer {one.sweep_id}" for one in before))
+    return 0
+
+
+def _unpin(values: Values) -> int:
+    reader = Reader.at(Path(values["outputs"]))
+    pinned = reader.pinned_sweeps(values.get("experiment"))
+    unpin(reader, pinned)
+    _list("no longer pinned: ", pinned)
+    return 0
+
+
+def _show(values: Values) -> int:
+    _list("pinned ", Reader.at(Path(values["outputs"])).pinned_sweeps(values.get("experiment")))
+    return 0
+
+
+def _list(title: str, sweeps: Sequence[SweepRecord]) -> None:
+    for one in sweeps:
+        print(f"{title}{_said(one)}")
+    if not sweeps:
+        print("no sweep is pinned; as in: " + USAGES["pin"].example)
+
+
+def _said(sweep: SweepRecord) -> str:
+    sha = sweep.tags.get("git_sha", "unknown")[:9]
+    return f"{sweep.sweep_id} of {sweep.experiment} (git_sha {sha}, {sweep.status.lower()})"
+
+
+@contextmanager
+def _writing(reader: Reader) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise MachineryError(f"MLflow ({reader.location.uri}) took no tag: {reason}") from error
+
+
+ACTIONS: dict[str, Callable[[dict[str, str]], int]] = {
+    "pin": _pin, "unpin": _unpin, "show": _show,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(main())

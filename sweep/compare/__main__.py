@@ -1,0 +1,80 @@
+"""`python -m sweep.compare base=... head=...`: exits 1 on a regression, so it can gate a change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from sweep import arguments, judge
+from sweep.arguments import EXPERIMENT, OUTPUTS, Argument, Usage
+from sweep.compare import page
+from sweep.compare.page import Page
+from sweep.errors import RequestError
+from sweep.files import write_text
+from sweep.store import Reader, SweepRecord
+from sweep.store.reader import PINNED
+
+PREVIOUS = "previous"
+USAGE = Usage(
+    "sweep.compare",
+    "Two sweeps side by side. Exits 1 on a regression: a case that passed and no longer does, a new"
+    "\ngraph break, losses or gradient norms beyond the thresholds of check drift with the same"
+    "\nlibraries and data, a ratio beyond a limit of check cost; else 0.",
+    "python -m sweep.compare base=previous head=latest experiment=nightly",
+    (
+        Argument("base", "a sweep's id, or latest, pinned, or previous to the head", PREVIOUS),
+        Argument("head", "a sweep's id, or latest", "latest"),
+        Argument("markdown", "write it there as Markdown too; - for the terminal", optional=True),
+        EXPERIMENT,
+        OUTPUTS,
+    ),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare what the command line names; returns the exit code."""
+    return arguments.run(USAGE, _compare, argv)
+
+
+def _compare(values: dict[str, str]) -> int:
+    judge.ready()
+    reader = Reader.at(Path(values["outputs"]))
+    head = reader.find(values["head"], values.get("experiment"))
+    base = _base(reader, values["base"], head, values.get("experiment"))
+    if base.run_id == head.run_id:
+        raise RequestError(f"base and head are both {head.sweep_id}")
+    found = Page.of(base, head, reader.cases(base), reader.cases(head))
+    if not found.rows:
+        raise RequestError(f"{base.sweep_id} and {head.sweep_id} have no case in common")
+    _tell(found, values.get("markdown"))
+    return 1 if found.regressions else 0
+
+
+def _base(reader: Reader, name: str, head: SweepRecord, experiment: str | None) -> SweepRecord:
+    if name == PINNED:
+        pinned = reader.pinned_sweeps(experiment or head.experiment)
+        if not pinned:
+            raise RequestError(f"no sweep of {head.experiment} is pinned: sweep.baseline pin SWEEP")
+        return pinned[0]
+    if name != PREVIOUS:
+        return reader.find(name, experiment)
+    before = reader.before(head)
+    if before is None:
+        raise RequestError(f"{head.sweep_id} is the first sweep of {head.experiment}; name a base")
+    return before
+
+
+def _tell(found: Page, where: str | None) -> None:
+    if where == "-":
+        print(page.markdown(found), end="")
+        return
+    page.show(found, Console())
+    if where is not None:
+        write_text(Path(where), page.markdown(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

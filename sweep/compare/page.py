@@ -1,0 +1,133 @@
+"""The comparison of two sweeps, on the terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweep import provenance
+from sweep.compare.rows import Row, is_good, pair, verdict_of
+from sweep.report.result import printable
+from sweep.store import CaseRecord, SweepRecord
+
+COLUMNS = ("case", "verdict", "loss", "grad norm", "step", "memory", "time")
+LEGEND = (
+    "loss, grad norm: the largest relative difference over the steps; step, memory, time: head to"
+    " base"
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is told of two sweeps."""
+
+    base: SweepRecord
+    head: SweepRecord
+    rows: Sequence[Row]
+    only_base: Sequence[CaseRecord]
+    only_head: Sequence[CaseRecord]
+
+    @classmethod
+    def of(
+        cls, base: SweepRecord, head: SweepRecord,
+        base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
+    ) -> Page:  # fmt: skip
+        """Both sweeps with their cases."""
+        return cls(base, head, *pair(base_cases, head_cases))
+
+    @cached_property
+    def regressions(self) -> list[str]:
+        """What got worse, with its case."""
+        return [f"{row.case_id}: {one}" for row in self.rows for one in row.regressions()]
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What else is to be said, with its case."""
+        said = [f"{row.case_id}: {one}" for row in self.rows for one in row.notes()]
+        return [*said, *_missing("base", self.only_base), *_missing("head", self.only_head)]
+
+    @property
+    def heads(self) -> list[str]:
+        """What is compared, and which versions moved."""
+        moved = provenance.moved(self.base.tags, self.head.tags)
+        return [
+            f"base {self.base.sweep_id} ({self.base.experiment})",
+            f"head {self.head.sweep_id} ({self.head.experiment})",
+            f"moved: {moved or 'nothing'}",
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """The last line."""
+        count = len(self.regressions)
+        found = f"{count} regression{'' if count == 1 else 's'}" if count else "no regression"
+        return f"{found} in {len(self.rows)} cases"
+
+
+def show(page: Page, console: Console) -> None:
+    """Print the page."""
+    for line in page.heads:
+        console.print(Text(line))
+    console.print(_table(page.rows))
+    console.print(Text(LEGEND, style="dim"))
+    for title, style, lines in _sections(page):
+        console.print(Text(f"\n{title}", style="bold"))
+        for line in lines:
+            console.print(Text(printable(line), style=style))
+    console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
+
+
+def markdown(page: Page) -> str:
+    """The page as Markdown, the regressions first."""
+    lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
+    lines += [f"- {line}" for line in page.heads]
+    for title, _, said in _sections(page):
+        lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
+    lines += ["", "## Cases", "", LEGEND, "", f"| {' | '.join(COLUMNS)} |"]
+    lines += ["|" + " --- |" * len(COLUMNS)]
+    lines += [f"| {' | '.join(_values(row))} |" for row in page.rows]
+    return "\n".join(lines) + "\n"
+
+
+def _sections(page: Page) -> Iterator[tuple[str, str, Sequence[str]]]:
+    if page.regressions:
+        yield "Regressions", "red", page.regressions
+    if page.notes:
+        yield "Notes", "", page.notes
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
+    for name in COLUMNS:
+        is_wide = name in ("case", "verdict")
+        table.add_column(name, overflow="fold", no_wrap=not is_wide,
+                         justify="left" if is_wide else "right")  # fmt: skip
+    for row in rows:
+        style = "red" if any(row.regressions()) else ""
+        table.add_row(*(Text(value, style=style) for value in _values(row)))
+    return table
+
+
+def _values(row: Row) -> list[str]:
+    differences = [row.largest.get(name) for name in ("loss", "grad_norm")]
+    ratios = [row.ratios.get("step_seconds"), row.ratios.get("peak_memory_gib"), row.total_ratio]
+    return [
+        row.case_id, row.verdicts,
+        *("-" if one is None else f"{one:.0e}" if one else "0" for one in differences),
+        *("-" if one is None else f"{one:.2f}" for one in ratios),
+    ]  # fmt: skip
+
+
+def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
+    for one in cases:
+        bad = "" if is_good(one) else f", {verdict_of(one)}"
+        yield f"{one.case_id}: in the {where} alone{bad}"
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("<", "&lt;").replace("|", "\\|")

@@ -1,0 +1,174 @@
+"""Two sweeps side by side: what is a regression, what is none, and how both are told."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sweep.compare import __main__ as command
+from sweep.compare import page
+from sweep.compare.page import Page
+from sweep.facts import Facts, Step
+from sweep.graph_breaks import CompilerFacts, Happening
+from sweep.store import CaseRecord, Reader, SweepRecord
+from tests.sweep.conftest import CASE
+from tests.sweep.test_reader import night
+
+Make = Callable[..., Facts]
+
+
+@pytest.fixture
+def case(make_facts: Make) -> Callable[..., CaseRecord]:
+    """A case's run; `losses` and what else its steps report, its verdict, its facts' fields."""
+
+    def make(
+        verdict: str = "passed", name: str = CASE.id, loss: float = 0.0,
+        breaks: list[Happening] | None = None, seconds: float = 1.0, **update: Any,
+    ) -> CaseRecord:  # fmt: skip
+        steps = [
+            Step(step=n, loss=3.0 - 0.1 * n + loss, grad_norm=1.0, global_batch_digest=f"b{n}",
+                 step_seconds=seconds, peak_memory_gib=2.0)
+            for n in range(1, 6)
+        ]  # fmt: skip
+        facts = make_facts(steps, compiler=CompilerFacts(breaks=breaks or []))
+        facts = facts.model_copy(
+            update={"case": CASE.model_copy(update={"id": name}), "seconds": 10 * seconds, **update}
+        )
+        tags = {"case_id": name, "verdict": verdict, "check.exit": "pass"}
+        if verdict == "failed":
+            tags["check.alive"] = "fail"
+        ran = None if verdict == "unavailable" else facts
+        return CaseRecord("run", 0.0, "FINISHED", tags, {}, {}, ran)
+
+    return make
+
+
+def sweep(sweep_id: str, **tags: str) -> SweepRecord:
+    about = {"torch": "2.13.0", "git_sha": "a" * 40, **tags}
+    return SweepRecord(sweep_id, sweep_id, "1", "nightly", 0.0, "FINISHED", about)
+
+
+def compared(base: list[CaseRecord], head: list[CaseRecord]) -> Page:
+    return Page.of(sweep("20260101-000000"), sweep("20260102-000000"), base, head)
+
+
+def broken(line: int) -> Happening:
+    return Happening(frame=f"x.py:{line}", reason="print", ranks={"0": 1})
+
+
+def test_equal_sweeps_have_no_regression_and_nothing_to_note(case: Make) -> None:
+    found = compared([case()], [case()])
+    assert (found.regressions, found.notes, found.verdict) == ([], [], "no regression in 1 cases")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count"),
+    [
+        ("passed", "failed", 1), ("known", "crashed", 1), ("passed", "inconclusive", 1),
+        ("passed", "unavailable", 1), ("passed", "fixed", 1), ("failed", "crashed", 0),
+        ("failed", "passed", 0), ("unavailable", "failed", 0), ("passed", "known", 0),
+    ],
+)  # fmt: skip
+def test_a_case_that_no_longer_passes_is_a_regression(
+    case: Make, before: str, after: str, count: int
+) -> None:
+    found = compared([case(before)], [case(after)])
+    assert len(found.regressions) == count
+    said = found.regressions or found.notes
+    why = " (alive)" if after == "failed" and count else ""
+    assert said == [f"{CASE.id}: {before} > {after}{why}"]
+
+
+def test_a_new_graph_break_is_a_regression_and_one_that_is_gone_is_told(case: Make) -> None:
+    found = compared([case(breaks=[broken(1), broken(2)])], [case(breaks=[broken(1), broken(3)])])
+    assert found.regressions == [f"{CASE.id}: new graph break: {broken(3)}"]
+    assert found.notes == [f"{CASE.id}: graph break gone: {broken(2)}"]
+
+
+def test_a_loss_that_moved_with_the_same_libraries_is_a_regression(case: Make) -> None:
+    found = compared([case()], [case(loss=0.1, environment={"git_sha": "b" * 40})])
+    assert len(found.regressions) == 1
+    assert (
+        f"{CASE.id}: step 1: loss is 3, 2.9 in the base sweep 20260101-000000"
+        in (found.regressions[0])
+    )
+    assert "git_sha none > bbbbbbbbb" in found.regressions[0]
+
+
+def test_with_another_library_or_other_data_it_is_told_and_is_none(case: Make) -> None:
+    libraries = compared([case()], [case(loss=0.1, environment={"torch": "2.14.0"})])
+    assert libraries.regressions == []
+    assert "no baseline: torch none > 2.14.0" in libraries.notes[0]
+    other = case(loss=0.1)
+    other.facts.steps[0].global_batch_digest = "other"
+    data = compared([case()], [other])
+    assert data.regressions == []
+    assert "not the same data" in data.notes[0]
+    assert data.rows[0].largest == {}
+
+
+def test_cases_of_one_sweep_alone_are_told_and_are_none(case: Make) -> None:
+    found = compared([case(), case(name="old")], [case(), case("failed", name="new")])
+    assert found.regressions == []
+    assert found.notes == ["old: in the base alone", "new: in the head alone, failed"]
+
+
+def test_the_table_fits_80_columns_and_shows_what_moved(case: Make) -> None:
+    long = "qwen3_moe-fsdp4_ep4-optim_offload_off"
+    found = compared([case(name=long)], [case("failed", name=long, loss=0.1, seconds=1.5)])
+    file = io.StringIO()
+    page.show(found, Console(file=file, width=80))
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    table = " ".join(next(line for line in lines if "1.50" in line).split())
+    assert "4e-02 0 1.50 1.00 1.50" in table
+    assert lines[-1] == "2 regressions in 1 cases"
+
+
+def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Make) -> None:
+    odd = Happening(frame="x.py:1", reason="a | b <c>", ranks={"0": 1})
+    text = page.markdown(compared([case()], [case(breaks=[odd])]))
+    assert text.startswith("# 1 regression in 1 cases\n\n- base 20260101-000000 (nightly)\n")
+    assert "a \\| b &lt;c>" in text
+    assert f"| {CASE.id} | passed | 0 | 0 | 1.00 | 1.00 | 1.00 |" in text
+
+
+def test_versions_that_moved_are_told() -> None:
+    moved = Page.of(sweep("1"), sweep("2", torch="2.14.0", git_sha="b" * 40), [], [])
+    assert moved.heads[2] == "moved: torch 2.13.0 > 2.14.0, git_sha aaaaaaaaa > bbbbbbbbb"
+
+
+def test_the_command_gates_by_its_exit_code(
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = night(outputs, 1, make_facts())
+    night(outputs, 2, make_facts())
+    third = night(outputs, 3, make_facts(exit_code=1))
+    foreign = make_facts()
+    foreign.case = CASE.model_copy(update={"id": "other"})
+    other = night(outputs, 4, foreign, experiment="adhoc")
+    reader = Reader.at(outputs)
+    reader.location.client.set_tag(reader.find(first).run_id, "baseline", "pinned")
+    where = f"outputs={outputs}"
+    assert command.main(["head=20260102-000000", where]) == 0
+    assert f"base {first} (nightly)" in capsys.readouterr().out
+    written = outputs / "moved.md"
+    assert command.main([f"head={third}", "base=pinned", f"markdown={written}", where]) == 1
+    assert "passed > crashed (exit" in capsys.readouterr().out
+    assert written.read_text().startswith("# 1 regression")
+    assert command.main([f"head={third}", f"base={first}", "markdown=-", where]) == 1
+    assert capsys.readouterr().out.startswith("# 1 regression")
+    for wrong, said in (
+        ([f"base={first}", f"head={first}"], f"base and head are both {first}"),
+        (["base=gone"], "no sweep gone in"),
+        ([f"base={first}", f"head={other}"], "have no case in common"),
+        ([f"head={other}"], f"{other} is the first sweep of adhoc; name a base"),
+        ([f"head={other}", "base=pinned"], "no sweep of adhoc is pinned"),
+    ):
+        assert command.main([*wrong, where]) == 2
+        assert said in capsys.readouterr().err
