@@ -37,7 +37,7 @@ def page(
     return environment.get_template(TEMPLATE).render(
         sweep_id=sweep_id, matrix=whole, date=_date(results), versions=_versions(results, about),
         looks=_looks(whole), looks_of=lambda result: LOOKS[result.judgement.verdict],
-        link=file_link, target=_target(results), anchors=anchors,
+        link=file_link, served=_served(results), anchors=anchors,
         curves=lambda result: curves_address(result, results), name=_worst,
         against=against,
     )  # fmt: skip
@@ -58,9 +58,9 @@ def _worst(words: Sequence[str]) -> str:
     return min(words, key=order.index).replace(" ", "_")
 
 
-def _target(results: Sequence[Result]) -> str:
-    served = any(result.in_mlflow and result.in_mlflow.address for result in results)
-    return "the case's run in MLflow" if served else "the case's folder, beside this page"
+def _served(results: Sequence[Result]) -> bool:
+    """Whether links lead to an MLflow server."""
+    return any(result.in_mlflow and result.in_mlflow.address for result in results)
 
 
 def _date(results: Sequence[Result]) -> str:

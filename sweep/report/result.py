@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.case import Case
-from sweep.checks import Finding, Outcome
+from sweep.checks import Finding, Outcome, peers
 from sweep.facts import Facts
 from sweep.judge import Judgement, Verdict
 from sweep.report.runs import Run, overlay_address, recorded
@@ -120,19 +120,13 @@ def counts(results: Sequence[Result]) -> str:
 
 
 def reference_of(result: Result, results: Sequence[Result]) -> Result | None:
-    """The case whose curves a failing one is best held against.
-
-    The same architecture on one process with the same feature, else without it, else the same
-    layout without it.
-    """
-    case = result.case
-    others = [one for one in results if one.case.arch == case.arch and one.case.id != case.id]
-    wanted = [("single", case.feature), ("single", "base"), (case.layout, "base")]
-    for layout, feature in wanted:
-        for one in others:
-            if (one.case.layout, one.case.feature) == (layout, feature) and one.facts is not None:
-                return one
-    return None
+    """The case that check `parity` compares it with; None if it is the reference itself."""
+    if result.facts is None:
+        return None
+    by_id = {one.case.id: one for one in results}
+    facts = {one.case.id: one.facts for one in results if one.facts is not None}
+    found = next(filter(peers.is_whole, peers.candidates(result.facts, facts)), None)
+    return by_id[found.case.id] if found else None
 
 
 def curves_address(result: Result, results: Sequence[Result]) -> str:

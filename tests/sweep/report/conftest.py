@@ -29,7 +29,8 @@ def make_result(make_facts: Callable[..., Facts]) -> MakeResult:
         verdict: Verdict = Verdict.PASSED, message: str = "", run_id: str = "", **launch: object,
     ) -> Result:  # fmt: skip
         names = {"arch": arch, "layout": layout, "feature": feature}
-        case = CASE.model_copy(update={"id": f"{arch}-{layout}-{feature}", **names})
+        labels = {"id": f"{arch}-{layout}-{feature}", "world_size": 1 if layout == "single" else 4}
+        case = CASE.model_copy(update=labels | names)
         findings = [Finding(check="exit", outcome=Outcome.PASS)]
         if message:
             findings.append(Finding(check="parity", outcome=Outcome.FAIL, message=message,

@@ -1,0 +1,232 @@
+"""The pages that people look at, as objects: the MLflow UI and our matrix, in headless Chromium."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome, ChromeOptions, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+PATIENCE_SECONDS = 60.0  # a loaded two-core machine takes ten for a page
+# No assistant over the page, and the pages of model training rather than those of agents.
+PREFERENCES = {
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+    "mlflow.assistant.panelOpen_v1": "false",
+    "mlflow.workflowType_v1": '"machine_learning"',
+}
+
+Found = TypeVar("Found")
+
+
+def missing_browser() -> str | None:
+    """What is missing to drive a browser; None where nothing is."""
+    missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"{' and '.join(missing)}: not installed" if missing else None
+
+
+@contextlib.contextmanager
+def browser(width: int = 1280, height: int = 800, dark: bool = False) -> Iterator[Chrome]:
+    """A headless Chromium with a profile of its own."""
+    options = ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                 "--hide-scrollbars", f"--window-size={width},{height}"]  # fmt: skip
+    for argument in [*arguments, *(["--force-dark-mode"] if dark else [])]:
+        options.add_argument(argument)
+    driver = Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """An MLflow server on loopback with its store in `folder`; yields its address."""
+    port = _free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--artifacts-destination", str(folder / "kept")),
+        *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
+    ]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
+                                  env={**os.environ, **quiet}, start_new_session=True)  # fmt: skip
+    try:
+        until(lambda: server.poll() is not None or _healthy(address), f"{address} answers")
+        assert server.poll() is None, (folder / "server.log").read_text()
+        yield address
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def until(condition: Callable[[], Found], what: str) -> Found:
+    """What `condition` returns once that is true; fails with `what` it was waiting for."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(StaleElementReferenceException):
+            if found := condition():
+                return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited {PATIENCE_SECONDS:.0f} s in vain: {what}")
+
+
+@dataclass
+class Page:
+    """What every page has."""
+
+    driver: Chrome
+
+    def all(self, css: str) -> list[WebElement]:
+        """The elements that are there now."""
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    @property
+    def text(self) -> str:
+        """All text that is shown."""
+        return str(self.driver.execute_script("return document.body.innerText"))
+
+    def wait(self, condition: Callable[[], Found], what: str) -> Found:
+        """`until`, with the page's text where it is in vain."""
+        try:
+            return until(condition, what)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}; {self.driver.current_url} shows:\n{self.text}"
+            ) from None
+
+    def wait_for(self, words: str) -> None:
+        """Until the page shows these words."""
+        self.wait(lambda: words in self.text, f"the page shows {words!r}")
+
+    def save(self, path: Path) -> None:
+        """A screenshot."""
+        self.driver.save_screenshot(str(path))
+
+
+@dataclass
+class MlflowUi(Page):
+    """The UI of an MLflow server."""
+
+    address: str
+
+    def __post_init__(self) -> None:
+        self.driver.get(self.address)
+        for key, value in PREFERENCES.items():
+            self.driver.execute_script("localStorage.setItem(...arguments)", key, value)
+
+    def open(self, address: str) -> None:
+        """Load a page anew: a change behind the # alone would not."""
+        self.driver.get("about:blank")
+        self.driver.get(address if "://" in address else f"{self.address}/#/{address}")
+
+    def open_runs(self, experiment_id: str) -> None:
+        """The list of an experiment's runs."""
+        self.open(f"experiments/{experiment_id}/runs")
+        self.wait(self.run_names, "the list has runs")
+
+    def run_names(self) -> list[str]:
+        """The runs in the list."""
+        return [link.text for link in self.all(".ag-row a[href*='/runs/']") if link.text]
+
+    def filter(self, query: str, matching: int) -> list[str]:
+        """Type a query into the search box; the names of the runs that match."""
+        (box,) = self.all("[data-testid=search-box]")
+        box.send_keys(Keys.CONTROL, "a")
+        box.send_keys(query, Keys.ENTER)
+        self.wait(lambda: re.search(rf"\b{matching}\s+matching run", self.text), f"{matching} runs")
+        return self.wait(self.run_names, "the list has runs")
+
+    def compare(self, names: Sequence[str]) -> None:
+        """Tick these runs in the list and press Compare."""
+        for name in names:
+            row = f"//div[@role='row'][.//a[normalize-space()='{name}']]"
+            tick = f"{row}//input[starts-with(@aria-label, 'Press Space to toggle row selection')]"
+            self._click(By.XPATH, tick)
+        self._click(By.XPATH, "//button[normalize-space()='Compare']")
+        self.wait_for(f"Comparing {len(names)} Runs")
+
+    def open_metric(self, name: str) -> None:
+        """From the compare page to the curves of one metric."""
+        self._click(By.LINK_TEXT, name)
+
+    def curves(self, runs: int) -> dict[str, tuple[list[int], list[float]]]:
+        """Run name -> steps and values that the chart draws, once it has that many runs."""
+        script = """return [...document.querySelectorAll('.js-plotly-plot')].flatMap(
+            plot => (plot.data || []).map(line => [line.name, [...line.x], [...line.y]]))"""
+
+        def drawn() -> dict[str, Any]:
+            lines = {name: (x, y) for name, x, y in self.driver.execute_script(script)}
+            return lines if len(lines) == runs and self.all(".scatterlayer .trace path") else {}
+
+        return self.wait(drawn, f"the curves of {runs} runs")
+
+    def unfold_note(self) -> None:
+        """Show all of the text that heads a run's page."""
+        self._click(By.XPATH, "//*[normalize-space()='Show more']")
+
+    def open_artifact(self, route: str, name: str) -> WebElement:
+        """A file of a run, as the UI previews it; an image or a page in a frame."""
+        self.open(f"{route.removeprefix('#/')}/artifacts/{name}")
+        shown = "iframe.mlflow-html-iframe" if name.endswith(".html") else "img[src^=blob]"
+        return self.wait(lambda: self.all(shown), f"{name} is shown")[0]
+
+    def _click(self, by: str, value: str) -> None:
+        found = self.wait(lambda: self.driver.find_elements(by, value), f"{value} is there")
+        self.driver.execute_script("arguments[0].click()", found[0])
+
+
+class MatrixPage(Page):
+    """Our own page."""
+
+    def open(self, path: Path) -> None:
+        """From disk, as somebody would who was sent the file."""
+        self.driver.get(path.resolve().as_uri())
+
+    def case(self, case_id: str) -> WebElement:
+        """The part of a cell that is about this case."""
+        (found,) = self.all(f"[data-case='{case_id}']")
+        return found
+
+    def link(self, case_id: str) -> WebElement:
+        """What leads from the verdict on."""
+        return self.case(case_id).find_element(By.CSS_SELECTOR, ".verdict a")
+
+    def colour(self, case_id: str) -> str:
+        """The background of the case's cell."""
+        return str(self.case(case_id).value_of_css_property("background-color"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _healthy(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
