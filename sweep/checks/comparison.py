@@ -16,15 +16,20 @@ from sweep.checks.differences import Pair, Series, in_common, same_choices, seri
 from sweep.facts import Facts, Step
 
 FIGURES = ("loss", "grad_norm")
+AFTER = "loss_after_choice"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first launches of two cases, at the steps that both have; `name` is the other."""
+    """The first launches of two cases, at the steps that both have.
+
+    `name` is the other case, `check` whose thresholds hold.
+    """
 
     facts: Facts
     reference: Facts
     name: str
+    check: str
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -33,7 +38,13 @@ class Comparison:
 
     @cached_property
     def alike(self) -> list[Pair]:
-        """Those before a choice of experts or keys falls differently."""
+        """Those before a choice of experts or keys falls differently.
+
+        All, where no threshold is set for what follows: in a coarse dtype choices differ all the
+        time, and its other thresholds have to allow for that.
+        """
+        if thresholds.configured(self.check, AFTER, self.facts.case) is None:
+            return self.pairs
         return list(takewhile(same_choices, self.pairs))
 
     @property
@@ -56,12 +67,14 @@ class Comparison:
         """Loss, gradient norm, and gradient norm of each parameter group."""
         return list(_series(self.alike)) if self.alike else []
 
-    def metrics(self, check: str) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """The largest relative differences, by the names that they have in MLflow."""
         largest = {one.name: one.largest for one in self.series}
-        found = {f"{check}/{name}_delta_max": largest[name] for name in FIGURES if name in largest}
+        found = {
+            f"{self.check}/{name}_delta_max": largest[name] for name in FIGURES if name in largest
+        }
         groups = [value for name, value in largest.items() if name not in FIGURES]
-        return found | ({f"{check}/grad_norm_groups_delta_max": max(groups)} if groups else {})
+        return found | ({f"{self.check}/grad_norm_groups_delta_max": max(groups)} if groups else {})
 
     def other_batch(self) -> str:
         """The first step at which the data differ; empty if none does."""
@@ -84,19 +97,19 @@ class Comparison:
                 return f"step {ours.step}: a gradient of {_and(more)}, unlike {self.name}"
         return ""
 
-    def too_far(self, check: str) -> str:
+    def too_far(self) -> str:
         """What goes wrong first, and the names of what else does; empty if nothing does.
 
         Raises RequestError where a threshold is missing.
         """
         found = []
         for order, one in enumerate(self.series):
-            limit = thresholds.of_case(check, _figures(one), self.facts.case)
+            limit = thresholds.of_case(self.check, _figures(one), self.facts.case)
             step = one.first_beyond(limit)
             if step is not None:
                 found.append((step, order, limit))
         if not found:
-            return self._too_far_after(check)
+            return self._too_far_after()
         _, first, limit = min(found, key=lambda one: one[:2])
         others = [self.series[order].name for _, order, _ in found if order != first]
         also = f"; also beyond theirs: {', '.join(others)}" if others else ""
@@ -113,11 +126,11 @@ class Comparison:
             " from there"
         )
 
-    def _too_far_after(self, check: str) -> str:
+    def _too_far_after(self) -> str:
         """Beyond what another expert for a few tokens can do to the loss."""
         if not self.after:
             return ""
-        limit = thresholds.of_case(check, ("loss_after_choice",), self.facts.case)
+        limit = thresholds.of_case(self.check, (AFTER,), self.facts.case)
         loss = _loss(self.after)
         if loss.first_beyond(limit) is None:
             return ""

@@ -34,11 +34,11 @@ def check(facts: Facts, context: Context) -> Finding | None:
 
 def against(baseline: Baseline, facts: Facts) -> Finding:
     """Compare with one baseline; inconclusive where that cannot be done."""
-    compared = Comparison(facts, baseline.facts, baseline.name)
+    compared = Comparison(facts, baseline.facts, baseline.name, "drift")
     outcome, message = _judged(baseline, compared)
     if outcome is Outcome.FAIL:
         message += f"; {baseline.moved(facts)}"
-    metrics = compared.metrics("drift") if _is_same_data(compared) else {}
+    metrics = compared.metrics() if _is_same_data(compared) else {}
     return Finding(check="drift", outcome=outcome, message=message, metrics=metrics)
 
 
@@ -47,7 +47,7 @@ def _judged(baseline: Baseline, compared: Comparison) -> tuple[Outcome, str]:
     if none:
         return Outcome.INCONCLUSIVE, f"no baseline: {none}"
     try:
-        beyond = compared.other_groups() or compared.too_far("drift")
+        beyond = compared.other_groups() or compared.too_far()
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if beyond:

@@ -24,9 +24,9 @@ def check(facts: Facts, context: Context) -> Finding | None:
         return _finding(
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
-    compared = Comparison(facts, reference, reference.case.id)
+    compared = Comparison(facts, reference, reference.case.id, "parity")
     outcome, message = _judged(compared)
-    finding = _finding(outcome, message, compared.metrics("parity"))
+    finding = _finding(outcome, message, compared.metrics())
     if outcome is not Outcome.PASS and facts.launches:
         finding.folder = facts.launches[0].directory
     finding.advisory = bool(compared.pairs) and not compared.reports_batches
@@ -37,7 +37,7 @@ def _judged(compared: Comparison) -> tuple[Outcome, str]:
     if not compared.pairs:
         return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
     try:
-        beyond = compared.other_batch() or compared.other_groups() or compared.too_far("parity")
+        beyond = compared.other_batch() or compared.other_groups() or compared.too_far()
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if not compared.reports_batches:

@@ -64,7 +64,7 @@ class Row:
         """The largest relative difference of loss and grad_norm; empty where the data differ."""
         if self.facts is None:
             return {}
-        compared = Comparison(self.facts[1], self.facts[0], self.base.case_id)
+        compared = Comparison(self.facts[1], self.facts[0], self.base.case_id, "drift")
         if compared.other_batch():
             return {}
         return {one.name: one.largest for one in compared.series[:2]}

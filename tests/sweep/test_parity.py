@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from sweep import thresholds
 from sweep.checks import Context, Finding, Outcome, parity
 from sweep.facts import Facts, Step
+from sweep.thresholds import Table, Threshold
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -192,6 +194,19 @@ def test_another_choice_from_the_first_step_on_is_no_pass(case: Make) -> None:
     finding = checked(case("cp4_ep4", chosen(1, 2, 3, 4, 5)), case("fsdp4_ep4"))
     assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
     assert "no step could be compared; try data.seed=1" in finding.message
+
+
+def test_where_no_threshold_is_set_for_what_follows_other_choices_excuse_nothing(
+    case: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coarse = {"cpu": {"bfloat16": Threshold(value=1e-2, source="a test")}}
+    table = Table(thresholds={"parity": {"loss": coarse, "grad_norm": coarse}})
+    monkeypatch.setattr(thresholds, "table", lambda: table)
+    single = case("single", dtype="bfloat16")
+    near = case("cp4_ep4", chosen(1, 2, 3, 4, 5, loss=1e-3), dtype="bfloat16")
+    assert checked(near, single).outcome is Outcome.PASS
+    far = case("cp4_ep4", chosen(1, 2, 3, 4, 5, loss=2e-2), dtype="bfloat16")
+    assert checked(far, single).message.startswith("step 1: loss is 7.14, 7 in")
 
 
 def test_choices_are_the_same_on_whichever_rank_they_were_made(case: Make) -> None:
