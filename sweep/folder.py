@@ -66,10 +66,8 @@ def leave(folder: Path) -> None:
     write_json(folder / PLAN, {**read_plan(folder), "driver": LEFT})
 
 
-def write_plan(
-    folder: Path, planned: Sequence[Planned], experiment: str, device: str
-) -> dict[str, str]:
-    """Write sweep.json, and case.json of each case; returns versions, host and commit.
+def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device: str) -> None:
+    """Write sweep.json, and case.json of each case.
 
     A sweep that goes on keeps its start and its cases, and the files of those that have a result.
     """
@@ -81,17 +79,15 @@ def write_plan(
             one.case, one.settings, folder / one.case.id,
             overrides=list(one.overrides), unavailable=one.unavailable,
         )  # fmt: skip
-    about = {**environment(device), **commit(Path.cwd())}
     write_json(folder / PLAN, {
         "sweep_id": folder.name,
         "experiment": experiment,
         "argv": sys.argv[1:],
         "started": before.get("started", time.time()),
         "driver": this_driver(),
-        "environment": about,
+        "environment": {**environment(device), **commit(Path.cwd())},
         "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
     })  # fmt: skip
-    return about
 
 
 def this_driver() -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 
 from pydantic import BaseModel
 
 from sweep import known_breaks, known_failures, thresholds
 from sweep.case import Case
-from sweep.checks import CHECKS, Context, Finding, Outcome
+from sweep.checks import CHECKS, Check, Context, Finding, Outcome
 from sweep.checks.exit import timed_out
+from sweep.errors import RequestError
 from sweep.facts import Facts
 
 
@@ -58,8 +60,8 @@ def ready() -> None:
 
 
 def judge(facts: Facts, context: Context) -> Judgement:
-    """Run every check over the facts of a case; raises RequestError as `ready`."""
-    found = [check(facts, context) for check in CHECKS.values()]
+    """Run every check over the facts of a case; one that cannot be run is inconclusive."""
+    found = [_run(name, check, facts, context) for name, check in CHECKS.items()]
     findings = [_weighed(finding) for finding in found if finding is not None]
     findings = known_failures.marked(facts, findings)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
@@ -77,6 +79,16 @@ def unavailable(case: Case, reason: str) -> Judgement:
     return Judgement(case=case, verdict=Verdict.UNAVAILABLE, findings=[finding])
 
 
+def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | None:
+    try:
+        return check(facts, context)
+    except RequestError as error:  # as for a threshold that nobody has measured
+        return Finding(check=name, outcome=Outcome.INCONCLUSIVE, message=str(error))
+    except Exception as error:  # noqa: BLE001  # one check's fault must not hide the others
+        message = f"the check itself failed: {type(error).__name__}: {error}"
+        return Finding(check=name, outcome=Outcome.INCONCLUSIVE, message=message)
+
+
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     against = known_failures.counts_against(findings)
     new = [one for one in against if not one.known]
@@ -89,3 +101,9 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
         return Verdict.FIXED
     is_failed = Outcome.FAIL in {one.outcome for one in new}
     return Verdict.FAILED if is_failed else Verdict.INCONCLUSIVE
+
+
+if __name__ == "__main__":
+    from sweep.judging import main
+
+    sys.exit(main())

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sweep import facts as facts_file
-from sweep import job, report, salvage, trainers
+from sweep import job, judging, report, salvage, trainers
 from sweep.checks import Context
 from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
-from sweep.files import write_json
 from sweep.folder import claim, leave, write_plan
 from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned, quoted
 from sweep.progress import Progress
 from sweep.report import Result, rerun_command
-from sweep.store import Writer
+from sweep.store import End, Location, Writer
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -64,7 +63,7 @@ class Session:
         ready()
         settings = planned[0].settings
         outputs = Path(settings.outputs)
-        self._store = Writer.at(outputs, experiment)
+        location = Location.at(outputs)  # a wrong one is told before anything is made
         self.machine = machine
         self.limits = settings.launch
         self.detach = detach  # the jobs go on without us once they are submitted
@@ -81,8 +80,8 @@ class Session:
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
-        about = write_plan(self.folder, planned, experiment, machine.device)
-        self._store.begin(self.folder.name, about)
+        write_plan(self.folder, planned, experiment, machine.device)
+        self._store = Writer(location, self.folder)
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
@@ -159,7 +158,7 @@ class Session:
         return steps[-1].step if steps else 0
 
     def _conclude(self, one: Planned, facts: Facts | None) -> None:
-        if facts is None or facts.interrupted:
+        if facts is None:
             self._progress.ended(one.case.id, "interrupted")
             return
         result = Result(
@@ -168,12 +167,15 @@ class Session:
             command=rerun_command(one.overrides),
             facts=facts,
         )
-        self._keep(result)
+        if facts.interrupted:
+            self._progress.ended(one.case.id, "interrupted")
+        else:
+            self._keep(result)
         self._store.record(result)
 
     def _keep(self, result: Result) -> None:
         self._results[result.case.id] = result
-        write_json(result.folder / "findings.json", result.judgement.model_dump(mode="json"))
+        judging.keep([result])
         self._progress.ended(result.case.id, result.judgement.verdict.value)
 
     def _all_facts(self) -> dict[str, Facts]:
@@ -207,10 +209,11 @@ class Session:
     def _close(self, interrupted: bool) -> int:
         results = [self._results[one.case.id] for one in self.planned
                    if one.case.id in self._results]  # fmt: skip
-        self._store.finish(results, interrupted, bool(self._left))
-        problem = self._problem or self._store.problem
+        cut_off = interrupted or len(results) + len(self._left) < len(self.planned)
+        end = End(cut_off, unfinished=bool(self._left))
+        results, problem = judging.close(self._store, self.folder, results, end)
+        problem = self._problem or problem
         if results or not self._left:
-            report.write(self.folder, results)
             report.show(self.folder, results, problem)
         self._say_what_is_missing(len(results))
         if interrupted:

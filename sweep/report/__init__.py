@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from sweep.case import Case
 from sweep.files import write_text
 from sweep.folder import PLAN, read_plan
 from sweep.job import read_case
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
 from sweep.report.page import page
-from sweep.report.plots import draw_all
+from sweep.report.plots import PLOT, draw_all
 from sweep.report.result import Result, exit_code, rerun_command
 from sweep.report.table import show
 
 __all__ = [
-    "Result", "draw_all", "exit_code", "failure_note", "junit", "page", "rerun_command", "show",
-    "summary", "sweep_note", "write",
+    "PLOT", "Result", "draw_all", "exit_code", "failure_note", "junit", "not_run", "page",
+    "rerun_command", "show", "summary", "sweep_note", "write",
 ]  # fmt: skip
 
 
@@ -26,11 +28,19 @@ def write(folder: Path, results: Sequence[Result]) -> None:
 
     What sweep.json says of versions and of cases that have no result is in them as well.
     """
-    plan = read_plan(folder) if (folder / PLAN).is_file() else {}
-    known = {result.case.id for result in results}
-    left = [one for one in plan.get("cases", []) if one not in known]
-    missing = [read_case(folder / one) for one in left if (folder / one / "case.json").is_file()]
-    about = plan.get("environment", {})
+    missing = not_run(folder, results)
+    about = _plan(folder).get("environment", {})
     write_text(folder / "summary.md", summary(folder.name, results, missing))
     write_text(folder / "matrix.html", page(folder.name, results, missing, about))
     write_text(folder / "junit.xml", junit(folder.name, results))
+
+
+def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
+    """The cases of the sweep in `folder` that have no result."""
+    known = {result.case.id for result in results}
+    left = [one for one in _plan(folder).get("cases", []) if one not in known]
+    return [read_case(folder / one) for one in left if (folder / one / "case.json").is_file()]
+
+
+def _plan(folder: Path) -> dict[str, Any]:
+    return read_plan(folder) if (folder / PLAN).is_file() else {}

@@ -37,6 +37,11 @@ class Result:
         return self.run or recorded(self.folder)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the case was stopped, and so has no result."""
+        return self.facts is not None and self.facts.interrupted
+
+    @property
     def losses(self) -> str:
         """The first loss and the last."""
         steps = self.facts.steps if self.facts else []

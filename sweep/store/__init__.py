@@ -2,6 +2,7 @@
 
 from sweep.store.location import Location
 from sweep.store.reader import CaseRecord, Reader, SweepRecord
+from sweep.store.recorder import End
 from sweep.store.writer import Writer
 
-__all__ = ["CaseRecord", "Location", "Reader", "SweepRecord", "Writer"]
+__all__ = ["CaseRecord", "End", "Location", "Reader", "SweepRecord", "Writer"]

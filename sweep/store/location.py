@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
+from urllib.parse import urlparse, urlsplit, urlunsplit
 
-from sweep.errors import RequestError
+from filelock import FileLock
+
+from sweep.errors import MachineryError, RequestError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SQLITE = "sqlite:///"
+LOCK_SECONDS = 240.0
 
 # MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
 # retry at all: a request that the server got and answered late would make a run twice.
@@ -55,6 +60,42 @@ class Location:
         return self._file is None or self._file.is_file()
 
     @property
+    def is_server(self) -> bool:
+        """Whether something else than this machine's files may keep us waiting."""
+        return self._file is None
+
+    @property
+    def shown(self) -> str:
+        """The URI without a name and password, which belong in no file and no message."""
+        parts = urlsplit(self.uri)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """SQLite takes one writer at a time, and is ruined by several that make its tables."""
+        if self._file is None:
+            yield
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            yield
+
+    @contextmanager
+    def answering(self, what: str) -> Iterator[None]:
+        """Whatever MLflow raises while it does `what` is a MachineryError in one line."""
+        try:
+            yield
+        except (MachineryError, RequestError):
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise MachineryError(f"MLflow ({self.shown}) cannot {what}: {reason}") from error
+
+    @cached_property
+    def _lock(self) -> FileLock:
+        return FileLock(f"{self._file}.lock", timeout=LOCK_SECONDS)
+
+    @property
     def _file(self) -> Path | None:
         path = self.uri.removeprefix(SQLITE)
         return None if path == self.uri else Path(path)
@@ -64,8 +105,7 @@ class Location:
         """MLflow's client, made to give up soon; importing MLflow takes seconds."""
         for key, value in _ENVIRONMENT.items():
             os.environ.setdefault(key, value)
-        if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
         from mlflow import MlflowClient
 
-        return MlflowClient(tracking_uri=self.uri)
+        with self.exclusive():
+            return MlflowClient(tracking_uri=self.uri)  # makes the tables

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sweep.errors import MachineryError, RequestError
+from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.folder import PLAN
 from sweep.store.location import Location
 
 FACTS = "facts.json"
@@ -36,6 +39,7 @@ class SweepRecord:
     started: float  # seconds since the epoch
     status: str
     tags: dict[str, str]
+    artifacts: str = ""  # address of its files
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,12 @@ class Reader:
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
         return [_case(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)]
 
+    def plan(self, sweep: SweepRecord) -> dict[str, Any]:
+        """sweep.json: what was asked for, and the cases in their order."""
+        with self.location.answering(f"read {PLAN} of sweep {sweep.sweep_id}"):
+            plan: dict[str, Any] = json.loads(self._text(sweep.artifacts, PLAN))
+            return plan
+
     def last_good(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the newest earlier run of the same case that passed."""
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
@@ -132,16 +142,12 @@ class Reader:
     def _facts_of(self, run: Any) -> Facts | None:
         if run.data.tags.get("verdict") == "unavailable":
             return None
-        try:
-            return Facts.model_validate_json(self.text(run.info.artifact_uri, FACTS))
-        except Exception as error:
-            name = run.data.tags["case_id"]
-            raise self._failure(f"{FACTS} of {name} (run {run.info.run_id})", error) from error
+        what = f"read {FACTS} of {run.data.tags['case_id']}, run {run.info.run_id}"
+        with self.location.answering(what):
+            return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS))
 
-    def text(self, artifact_uri: str, name: str) -> str:
+    def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
-        import tempfile
-
         from mlflow.artifacts import download_artifacts
 
         uri = f"{artifact_uri.rstrip('/')}/{name}"
@@ -157,24 +163,22 @@ class Reader:
     def _experiments(self, name: str | None) -> dict[str, str]:
         """Id -> name of that experiment, or of all."""
         if not self.location.exists:
-            raise RequestError(f"nothing is recorded yet in {self.location.uri}")
-        try:
+            raise RequestError(f"nothing is recorded yet in {self.location.shown}")
+        with self.location.answering("list its experiments"):
             found = self.location.client.search_experiments()
-        except Exception as error:
-            raise self._failure("experiments", error) from error
         names = {str(one.experiment_id): str(one.name) for one in found}
         if name is None:
             return names
         if name not in names.values():
             known = ", ".join(sorted(names.values()))
-            raise RequestError(f"no experiment {name} in {self.location.uri}; there are: {known}")
+            raise RequestError(f"no experiment {name} in {self.location.shown}; there are: {known}")
         return {key: value for key, value in names.items() if value == name}
 
     def _search(self, experiments: list[str], query: str, limit: int | None = None) -> list[Any]:
         """Runs that match, the newest first."""
         runs: list[Any] = []
         token: str | None = None
-        try:
+        with self.location.answering("search runs"):
             while True:
                 page = self.location.client.search_runs(
                     experiments, query, max_results=min(limit or PAGE, PAGE), page_token=token,
@@ -184,17 +188,11 @@ class Reader:
                 token = page.token
                 if not token or (limit and len(runs) >= limit):
                     return runs[:limit]
-        except Exception as error:
-            raise self._failure("runs", error) from error
 
     def _no_sweep(self, sweep_id: str, experiments: dict[str, str]) -> str:
         last = self._search(list(experiments), "tags.kind = 'sweep'", limit=5)
         choices = ", ".join(run.data.tags["sweep_id"] for run in last) or "there is none yet"
-        return f"no sweep {sweep_id} in {self.location.uri}; the last ones: {choices}"
-
-    def _failure(self, what: str, error: Exception) -> MachineryError:
-        reason = " ".join(str(error).split())[:300]
-        return MachineryError(f"cannot read {what} from MLflow ({self.location.uri}): {reason}")
+        return f"no sweep {sweep_id} in {self.location.shown}; the last ones: {choices}"
 
 
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
@@ -211,6 +209,7 @@ def _sweep(run: Any, experiments: dict[str, str]) -> SweepRecord:
         started=run.info.start_time / 1000,
         status=run.info.status,
         tags=dict(run.data.tags),
+        artifacts=run.info.artifact_uri,
     )
 
 

@@ -89,7 +89,7 @@ def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs
     assert finished(folder) == {"llama": "passed"}
     assert "2 of 3 cases have no result" in said
     assert f"resume_sweep={folder.name}" in said
-    assert statuses(outputs) == [("case", "FINISHED"), ("sweep", "KILLED")]
+    assert statuses(outputs) == [("case", "FINISHED"), ("case", "KILLED"), ("sweep", "KILLED")]
 
     facts_before = (next(folder.glob("llama-*")) / "facts.json").read_bytes()
     done = go_on(outputs, "resume_sweep=latest", qwen3="ok")
@@ -99,7 +99,8 @@ def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs
     assert (next(folder.glob("llama-*")) / "facts.json").read_bytes() == facts_before
     assert "2 passed, 1 crashed" in (folder / "summary.md").read_text()
     assert statuses(outputs) == [
-        ("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"), ("sweep", "FAILED"),
+        ("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"), ("case", "KILLED"),
+        ("sweep", "FAILED"),
     ]  # fmt: skip
 
     done = go_on(outputs, "rerun=failed", qwen3_moe="ok")

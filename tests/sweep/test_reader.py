@@ -23,8 +23,7 @@ def night(outputs: Path, day: int, *all_facts: Facts, experiment: str = "nightly
     sweep_id = f"2026010{day}-000000"
     started = [facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
                for number, facts in enumerate(all_facts)]  # fmt: skip
-    writer = record(outputs, *started, sweep_id=sweep_id, experiment=experiment, began=day * 1e5)
-    assert writer.problem is None
+    record(outputs, *started, sweep_id=sweep_id, experiment=experiment, began=day * 1e5)
     return sweep_id
 
 
@@ -116,7 +115,7 @@ def test_a_store_that_is_not_there_is_one_line(
     with pytest.raises(RequestError, match="nothing is recorded yet in sqlite"):
         Reader.at(tmp_path).find("latest")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(MachineryError, match="cannot read experiments from MLflow"):
+    with pytest.raises(MachineryError, match=r"MLflow .*:9. cannot list its experiments"):
         Reader.at(tmp_path).find("latest")
-    with pytest.raises(MachineryError, match="cannot read runs"):
+    with pytest.raises(MachineryError, match="cannot search runs"):
         Reader(Location("http://127.0.0.1:9"))._search(["1"], "")

@@ -3,16 +3,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sweep import facts as facts_file
 from sweep.checks import Context
+from sweep.errors import MachineryError
 from sweep.facts import Facts, Step
 from sweep.files import write_json
+from sweep.folder import this_driver
 from sweep.judge import judge
 from sweep.report import Result
-from sweep.store import Location, Writer
+from sweep.store import End, Location, Writer
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -20,21 +23,35 @@ SWEEP = "20260102-000000"
 ABOUT = {"git_sha": "abc", "git_dirty": "false", "torch": "2.13.0"}
 
 
-def record(
+def sweep_folder(
     outputs: Path, *all_facts: Facts, sweep_id: str = SWEEP, experiment: str = "adhoc",
-    began: float | None = None,
-) -> Writer:  # fmt: skip
-    writer = Writer.at(outputs, experiment)
-    writer.begin(sweep_id, ABOUT, began)
-    results = []
+    began: float = 0.0,
+) -> list[Result]:  # fmt: skip
+    """What a sweep leaves on disk; of a case given twice the second lies in a folder of its own."""
+    folder, results = outputs / sweep_id, []
+    cases = [facts.case.id for facts in all_facts]
+    write_json(folder / "sweep.json", {
+        "sweep_id": sweep_id, "experiment": experiment, "started": began, "environment": ABOUT,
+        "driver": this_driver(), "cases": list(dict.fromkeys(cases)),
+    })  # fmt: skip
     for number, facts in enumerate(all_facts):
-        folder = outputs / sweep_id / f"{facts.case.id}{number}"
-        facts_file.save(facts, folder)
-        write_json(folder / "case.json", {})
-        results.append(Result(judge(facts, Context()), folder, "python -m sweep", facts))
-        writer.record(results[-1])
-    writer.finish(results, interrupted=False)
-    return writer
+        again = "" if facts.case.id not in cases[:number] else f"-again{number}"
+        case_dir = folder / f"{facts.case.id}{again}"
+        facts_file.save(facts, case_dir)
+        write_json(case_dir / "case.json", {"case": facts.case.model_dump(), "overrides": ["a=b"]})
+        results.append(Result(judge(facts, Context()), case_dir, "python -m sweep a=b", facts))
+    return results
+
+
+def record(outputs: Path, *all_facts: Facts, **sweep: Any) -> list[Result]:
+    """Such a sweep, in MLflow."""
+    results = sweep_folder(outputs, *all_facts, **sweep)
+    writer = Writer(Location.at(outputs), outputs / sweep.get("sweep_id", SWEEP))
+    for result in results:
+        writer.record(result)
+    writer.settle()
+    writer.finish(results, End())
+    return results
 
 
 def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts: Make) -> None:
@@ -42,7 +59,8 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
 
     wild = [Step(step=n, loss=math.nan if n == 4 else 3.0 - n, grad_norm=1.0, params_moved=1.0)
             for n in range(1, 6)]  # fmt: skip
-    assert record(outputs, make_facts(), make_facts(wild)).problem is None
+    other = CASE.model_copy(update={"id": "other"})
+    record(outputs, make_facts(), make_facts(wild).model_copy(update={"case": other}))
     client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
     experiment = client.get_experiment_by_name("adhoc")
     assert experiment is not None
@@ -65,6 +83,9 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
     assert "python -m sweep" in good.data.tags["mlflow.note.content"]
     names = {file.path for file in client.list_artifacts(good.info.run_id)}
     assert names == {"case.json", "facts.json"}
+    assert (good.data.tags["command"], good.data.tags["folder"]) == (
+        "python -m sweep a=b", str(outputs / SWEEP / CASE.id),
+    )  # fmt: skip
 
     (bad,) = runs("tags.kind = 'case' and tags.verdict = 'failed'")
     assert bad.info.status == "FAILED"
@@ -82,11 +103,11 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
 def test_a_store_that_cannot_be_reached_costs_no_result(
     outputs: Path, make_facts: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    store = record(outputs, make_facts())
-    assert store.problem is not None
-    assert "on disk but not in MLflow (http://127.0.0.1:9)" in store.problem
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://name:secret@127.0.0.1:9")
+    with pytest.raises(MachineryError) as told:
+        record(outputs, make_facts())
+    assert "results are on disk but not in MLflow (http://127.0.0.1:9)" in str(told.value)
+    assert f"python -m sweep.sync outputs={outputs}" in str(told.value)
 
 
 @pytest.mark.parametrize("uri", ["http://host:5000", "sqlite:////tmp/x.db", "postgresql://host/db"])

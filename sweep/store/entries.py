@@ -1,0 +1,116 @@
+"""What a case's run says in MLflow: its name, params, tags, metrics, note and status."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweep.facts import LaunchFacts, Step
+from sweep.judge import Verdict
+from sweep.report import Result, failure_note
+
+STEP_METRICS = ("loss", "grad_norm", "lr", "tokens", "step_seconds", "peak_memory_gib")
+LABELS = ("arch", "layout", "feature", "trainer", "scale", "device")
+CHECK = "check."  # + its name: the tag with a check's outcome
+NOTE = "mlflow.note.content"  # heads the run's page
+TAG_LIMIT = 7900  # MLflow refuses 8000 characters
+PARAM_LIMIT = 5900  # and 6000
+NAME_LIMIT = 250
+
+
+def name(text: str) -> str:
+    """As the key of a tag or a metric: MLflow refuses brackets and most other signs."""
+    safe = re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII)
+    return posixpath.normpath(safe.lstrip("/"))[:NAME_LIMIT]
+
+
+def run_name(sweep_id: str, what: str) -> str:
+    """`11-30 llama-single-base`: the night first, then what it is."""
+    return f"{sweep_id[4:6]}-{sweep_id[6:8]} {what}"[:NAME_LIMIT]
+
+
+def cut(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as MLflow takes them."""
+    return {name(key): value[:TAG_LIMIT] for key, value in tags.items()}
+
+
+def params(result: Result) -> dict[str, str]:
+    """The case's labels, its id left out: it is a tag."""
+    labels = result.case.model_dump(exclude={"id"})
+    return {key: str(value)[:PARAM_LIMIT] for key, value in labels.items()}
+
+
+def labels(result: Result) -> dict[str, str]:
+    """What every run of a case repeats, since the UI drops runs that do not match themselves."""
+    case = result.case.model_dump()
+    return {
+        **(result.facts.environment if result.facts else {}),
+        **{label: str(case[label]) for label in LABELS},
+        "case_id": result.case.id,
+    }
+
+
+def verdict_tags(result: Result) -> dict[str, str]:
+    """What judging says of a case; an interrupted one has no verdict."""
+    tags = {NOTE: note(result)}
+    if result.interrupted:
+        return tags
+    tags["verdict"] = result.judgement.verdict.value
+    for finding in result.judgement.findings:
+        tags[CHECK + finding.check] = finding.outcome.value
+    if result.judgement.verdict is Verdict.UNAVAILABLE:
+        tags["unavailable"] = result.judgement.findings[0].message
+    return tags
+
+
+def case_metrics(result: Result) -> dict[str, float]:
+    """One figure a case: what it took, and what the checks measured."""
+    facts = result.facts
+    metrics = {"time/total_seconds": facts.seconds} if facts else {}
+    if facts and facts.launches and facts.launches[0].first_step_seconds is not None:
+        metrics["time/to_first_step_seconds"] = facts.launches[0].first_step_seconds
+    if facts and facts.compile_seconds is not None:
+        metrics["time/compile_seconds"] = facts.compile_seconds
+    for finding in [] if result.interrupted else result.judgement.findings:
+        metrics.update(finding.metrics)
+    return {name(key): float(value) for key, value in metrics.items()}
+
+
+def step_metrics(steps: Sequence[Step], started: int) -> list[Any]:
+    """Curves, as MLflow's Metric; `started` in milliseconds is the sweep's.
+
+    The same timestamp for the same step of every case: the UI overlays curves by time.
+    """
+    from mlflow.entities import Metric
+
+    return [
+        Metric(f"train/{key}", float(value), started + 1000 * step.step, step.step)
+        for step in steps
+        for key in STEP_METRICS
+        if (value := getattr(step, key)) is not None
+    ]
+
+
+def status(result: Result) -> str:
+    """The state in which a case's run ends; what could not run here was never begun."""
+    if result.interrupted or result.judgement.verdict is Verdict.UNAVAILABLE:
+        return "KILLED"
+    return "FINISHED" if result.judgement.verdict in (Verdict.PASSED, Verdict.KNOWN) else "FAILED"
+
+
+def launch_status(launch: LaunchFacts, result: Result) -> str:
+    """The state in which a launch's run ends."""
+    if result.interrupted:
+        return "KILLED"
+    return "FINISHED" if launch.exit_code == 0 and not launch.timed_out else "FAILED"
+
+
+def note(result: Result) -> str:
+    """Why it failed and the command to run it again, as Markdown."""
+    if result.interrupted:
+        return f"Interrupted: there is no result. Run it:\n\n    {result.command}\n"
+    if result.message:
+        return failure_note(result)
+    return f"{result.judgement.verdict.value}. Run it again:\n\n    {result.command}\n"

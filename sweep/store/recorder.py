@@ -1,0 +1,253 @@
+"""Writes a sweep into MLflow, call by call; every call may be made again and changes nothing then.
+
+A run is found by its sweep, its case and its start before it is made: whatever was cut halfway,
+here or in the answer of a server, is taken up and not doubled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep import folder as sweep_folder
+from sweep.files import write_json, write_text
+from sweep.folder import PLAN, is_dead, this_driver
+from sweep.report import PLOT, Result, failure_note, not_run, sweep_note
+from sweep.report.runs import RECORDED, Run, recorded
+from sweep.store import entries
+from sweep.store.location import Location
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+METRIC_BATCH = 900
+CASE_FILES = ("case.json", "facts.json", "findings.json", "failure.md", "error.log",
+              "launches/*/config.json", "launches/*/metrics.jsonl",
+              "launches/*/launcher.log")  # fmt: skip
+SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
+SUPERSEDED = "superseded"  # tag of a case's run that ran again: by which run
+A_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class End:
+    """How a sweep ended: cases of one that was interrupted have no result."""
+
+    interrupted: bool = False
+    unfinished: bool = False  # cases still run, and are recorded another time
+
+
+@dataclass
+class Recorder:
+    """One sweep, from its folder; raises what MLflow raises."""
+
+    location: Location
+    folder: Path
+
+    @property
+    def sweep_id(self) -> str:
+        """The folder's name."""
+        return self.folder.name
+
+    @cached_property
+    def _plan(self) -> dict[str, Any]:
+        return sweep_folder.read_plan(self.folder)
+
+    @property
+    def _client(self) -> MlflowClient:
+        return self.location.client
+
+    @property
+    def _started(self) -> int:
+        return milliseconds(float(self._plan["started"]))
+
+    @cached_property
+    def experiment_id(self) -> str:
+        """Of the suite's experiment, which is made if need be."""
+        name = str(self._plan["experiment"])
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self._client.create_experiment(name, self.location.artifacts))
+            except Exception:
+                found = self._client.get_experiment_by_name(name)  # another sweep was faster
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+    @cached_property
+    def parent(self) -> str:
+        """The sweep's own run; made with the first result, and taken up by a sweep that goes on."""
+        end_dead_runs(self._client, self.experiment_id)
+        (self.folder / RECORDED).unlink(missing_ok=True)
+        known = self._search(f"tags.kind = 'sweep' and tags.sweep_id = '{self.sweep_id}'")
+        about = {**self._plan["environment"], "kind": "sweep", "folder": str(self.folder.resolve())}
+        run_id = self._begin(known, self._started, str(self._plan["experiment"]), about)
+        self._client.log_artifact(run_id, str(self.folder / PLAN))
+        return run_id
+
+    def record(self, result: Result) -> None:
+        """Write a case's run, in the state in which it ended; once."""
+        if (result.folder / RECORDED).is_file():
+            return
+        _ = self.parent
+        started, ended = _times(result, self._started)
+        earlier = self._search(
+            f"tags.kind = 'case' and tags.case_id = '{result.case.id}'"
+            f" and tags.sweep_id = '{self.sweep_id}'"
+        )
+        same = [run for run in earlier if run.info.start_time == started]
+        run_id = self._begin(same, started, result.case.id, self._case_tags(result))
+        try:
+            self._log(run_id, result)
+        finally:
+            self._client.set_terminated(run_id, entries.status(result), ended)
+        self._record_launches(run_id, result)
+        self._supersede(run_id, started, earlier)
+        self._note(result.folder, run_id)
+
+    def finish(self, results: Sequence[Result], end: End) -> None:
+        """End the sweep's own run; its reports and the cases' plots, drawn last, are artifacts."""
+        for result in results:
+            run = recorded(result.folder)
+            if run is not None:
+                log_files(self._client, run.run_id, result.folder, (PLOT,))
+        finish(self._client, self.parent, self.folder, results, end)
+        self._note(self.folder, self.parent)
+
+    def _note(self, folder: Path, run_id: str) -> None:
+        run = Run(uri=self.location.shown, run_id=run_id, experiment_id=self.experiment_id)
+        write_json(folder / RECORDED, run.model_dump())
+
+    def _begin(self, found: Sequence[Any], started: int, what: str, tags: dict[str, str]) -> str:
+        """The run that was found, RUNNING again, else a new one."""
+        from mlflow.entities import RunTag
+
+        tags = entries.cut({**tags, "driver": this_driver(), "sweep_id": self.sweep_id})
+        if not found:
+            run_name = entries.run_name(self.sweep_id, what)
+            new = self._client.create_run(self.experiment_id, started, tags, run_name)
+            return str(new.info.run_id)
+        run_id = str(found[0].info.run_id)
+        self._client.update_run(run_id, status="RUNNING")
+        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        return run_id
+
+    def _log(self, run_id: str, result: Result) -> None:
+        from mlflow.entities import Metric, Param
+
+        metrics = entries.step_metrics(result.facts.steps if result.facts else [], self._started)
+        metrics += [Metric(key, value, self._started, 0)
+                    for key, value in entries.case_metrics(result).items()]  # fmt: skip
+        params = [Param(key, value) for key, value in entries.params(result).items()]
+        self._log_metrics(run_id, metrics, params)
+        if result.message:
+            write_text(result.folder / "failure.md", failure_note(result, limit=1_000_000))
+        log_files(self._client, run_id, result.folder, CASE_FILES)
+
+    def _log_metrics(self, run_id: str, metrics: list[Any], params: Sequence[Any] = ()) -> None:
+        for first in range(0, max(1, len(metrics)), METRIC_BATCH):
+            self._client.log_batch(
+                run_id, metrics[first : first + METRIC_BATCH], [] if first else params
+            )
+
+    def _record_launches(self, case_run: str, result: Result) -> None:
+        """A resumed launch is a run of its own: the UI lays its curves over the first's."""
+        for launch in result.facts.launches[1:] if result.facts else []:
+            name = Path(launch.directory).name  # 2_resume
+            tags = {**self._plan["environment"], **entries.labels(result), "kind": "launch",
+                    "launch": name, "case_run": case_run}  # fmt: skip
+            known = self._search(f"tags.case_run = '{case_run}' and tags.launch = '{name}'")
+            started = milliseconds(launch.started)
+            run_id = self._begin(known, started, f"{result.case.id} {name}", tags)
+            try:
+                self._log_metrics(run_id, entries.step_metrics(launch.metrics.steps, self._started))
+            finally:
+                ended = milliseconds(launch.started + launch.seconds)
+                self._client.set_terminated(run_id, entries.launch_status(launch, result), ended)
+
+    def _supersede(self, run_id: str, started: int, earlier: Sequence[Any]) -> None:
+        """Of a case that ran again the latest run counts; the others say which that is."""
+        others = [run for run in earlier if run.info.run_id != run_id]
+        latest = max(others, key=lambda run: int(run.info.start_time), default=None)
+        if latest is not None and latest.info.start_time > started:
+            self._client.set_tag(run_id, SUPERSEDED, latest.info.run_id)
+            return
+        for run in others:
+            if run.data.tags.get(SUPERSEDED) != run_id:
+                self._client.set_tag(run.info.run_id, SUPERSEDED, run_id)
+
+    def _case_tags(self, result: Result) -> dict[str, str]:
+        return {
+            **self._plan["environment"],
+            **entries.labels(result),
+            **entries.verdict_tags(result),
+            "kind": "case",
+            "command": result.command,
+            "folder": str(result.folder.resolve()),
+        }
+
+    def _search(self, query: str) -> list[Any]:
+        return list(self._client.search_runs([self.experiment_id], query))
+
+
+def finish(
+    client: MlflowClient, run_id: str, folder: Path, results: Sequence[Result], end: End
+) -> None:
+    """End a sweep's own run; `folder` holds its reports."""
+    note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
+    client.set_tag(run_id, entries.NOTE, note)
+    log_files(client, run_id, folder, SWEEP_FILES)
+    if end.unfinished:
+        client.update_run(run_id, status="SCHEDULED")
+        return
+    good = all(result.judgement.verdict.good for result in results)
+    ended = [_times(result, 1)[1] for result in results if result.facts]
+    status = "KILLED" if end.interrupted else "FINISHED" if good else "FAILED"
+    client.set_terminated(run_id, status, max(ended, default=None))
+
+
+def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
+    """Runs that a killed sweep left RUNNING are KILLED; nobody else will say so.
+
+    Of a driver on another machine nobody knows: it is taken for dead after a day.
+    """
+    left = client.search_runs(
+        [experiment_id], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
+    )
+    for run in left:
+        driver = run.data.tags["driver"]
+        if is_dead(driver) or _is_old(driver):
+            client.set_terminated(run.info.run_id, "KILLED")
+
+
+def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequence[str]) -> None:
+    """The files of a folder that match, as artifacts in the same places."""
+    for pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            inside = path.parent.relative_to(folder).as_posix()
+            client.log_artifact(run_id, str(path), None if inside == "." else inside)
+
+
+def _times(result: Result, sweep_started: int) -> tuple[int, int]:
+    """Start and end in milliseconds; what never ran did so when the sweep began."""
+    facts = result.facts
+    if facts is None:
+        return sweep_started, sweep_started
+    return milliseconds(facts.started), milliseconds(facts.started + facts.seconds)
+
+
+def milliseconds(seconds: float) -> int:
+    """A time for MLflow, which takes 0 for now."""
+    return max(1, int(seconds * 1000))
+
+
+def _is_old(driver: str) -> bool:
+    try:
+        return time.time() - float(driver.rpartition(":")[2]) > A_DAY
+    except ValueError:
+        return False
