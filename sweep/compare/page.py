@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,15 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep import provenance
+from sweep.checks import cost
 from sweep.compare.rows import Row, is_good, pair, verdict_of
+from sweep.facts import Facts
 from sweep.report.result import printable
 from sweep.store import CaseRecord, SweepRecord
 
 COLUMNS = ("case", "verdict", "loss", "grad norm", "step", "memory", "time")
+WIDE = ("case", "verdict", "last loss", "loss differs by", "grad norm differs by",
+        "seconds a step", "peak GiB", "seconds in all")  # fmt: skip
 LEGEND = (
     "loss, grad norm: the largest relative difference over the steps; step, memory, time: head to"
     " base"
 )
+WIDE_LEGEND = "Base > head; differences are the largest relative ones over the steps."
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,9 @@ def markdown(page: Page) -> str:
     lines += [f"- {line}" for line in page.heads]
     for title, _, said in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
-    lines += ["", "## Cases", "", LEGEND, "", f"| {' | '.join(COLUMNS)} |"]
-    lines += ["|" + " --- |" * len(COLUMNS)]
-    lines += [f"| {' | '.join(_values(row))} |" for row in page.rows]
+    lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
+    lines += ["|" + " --- |" * len(WIDE)]
+    lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]
     return "\n".join(lines) + "\n"
 
 
@@ -114,13 +119,32 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 def _values(row: Row) -> list[str]:
-    differences = [row.largest.get(name) for name in ("loss", "grad_norm")]
     ratios = [row.ratios.get("step_seconds"), row.ratios.get("peak_memory_gib"), row.total_ratio]
-    return [
-        row.case_id, row.verdicts,
-        *("-" if one is None else f"{one:.0e}" if one else "0" for one in differences),
-        *("-" if one is None else f"{one:.2f}" for one in ratios),
-    ]  # fmt: skip
+    shown = ("-" if one is None else f"{one:.2f}" for one in ratios)
+    return [row.case_id, row.verdicts, *_differences(row, ".0e"), *shown]
+
+
+def _wide(row: Row) -> list[str]:
+    taken = (_both(row, cost.step_seconds, ".3g"), _both(row, cost.peak_memory_gib, ".3g"),
+             _both(row, lambda facts: facts.seconds, ".0f"))  # fmt: skip
+    return [row.case_id, row.verdicts, _both(row, _last_loss, ".6f"), *_differences(row, ".1e"),
+            *taken]  # fmt: skip
+
+
+def _differences(row: Row, digits: str) -> list[str]:
+    found = (row.largest.get(name) for name in ("loss", "grad_norm"))
+    return ["-" if one is None else f"{one:{digits}}" if one else "0" for one in found]
+
+
+def _both(row: Row, figure: Callable[[Facts], float | None], digits: str) -> str:
+    """`1.1 > 1.5`, or once where the two look the same."""
+    values = [figure(facts) for facts in row.facts or ()]
+    shown = ["-" if value is None else f"{value:{digits}}" for value in values]
+    return " > ".join(dict.fromkeys(shown)) or "-"
+
+
+def _last_loss(facts: Facts) -> float | None:
+    return facts.steps[-1].loss if facts.steps else None
 
 
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:

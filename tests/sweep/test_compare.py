@@ -132,10 +132,10 @@ def test_the_table_fits_80_columns_and_shows_what_moved(case: Make) -> None:
 
 def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Make) -> None:
     odd = Happening(frame="x.py:1", reason="a | b <c>", ranks={"0": 1})
-    text = page.markdown(compared([case()], [case(breaks=[odd])]))
+    text = page.markdown(compared([case()], [case(breaks=[odd], seconds=1.5)]))
     assert text.startswith("# 1 regression in 1 cases\n\n- base 20260101-000000 (nightly)\n")
     assert "a \\| b &lt;c>" in text
-    assert f"| {CASE.id} | passed | 0 | 0 | 1.00 | 1.00 | 1.00 |" in text
+    assert f"| {CASE.id} | passed | 2.500000 | 0 | 0 | 1 > 1.5 | 2 | 10 > 15 |" in text
 
 
 def test_versions_that_moved_are_told() -> None:
