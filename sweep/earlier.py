@@ -91,9 +91,8 @@ class Earlier:
 
 def check_ended(folder: Path) -> None:
     """Raise RequestError if the sweep's own process is not known to be gone."""
-    driver = str(sweep_folder.read_plan(folder)["driver"])
-    ended = driver == sweep_folder.LEFT or sweep_folder.is_dead(driver)
-    if not ended and not (folder / "summary.md").is_file():
+    if sweep_folder.is_running(folder):
+        driver = sweep_folder.read_plan(folder)["driver"]
         raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
 
 

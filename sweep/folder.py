@@ -35,15 +35,20 @@ def claim(outputs: Path) -> Path:
     raise FileExistsError(f"{outputs}/{stamp}: a thousand sweeps in one second")
 
 
+def known(outputs: Path) -> list[Path]:
+    """The folders of all sweeps, the oldest first."""
+    return sorted((path.parent for path in outputs.glob(f"*/{PLAN}")), key=_age)
+
+
 def find(outputs: Path, sweep_id: str) -> Path:
     """The folder of an earlier sweep, by its id or as `latest`; raises RequestError."""
-    known = sorted((path.parent for path in outputs.glob(f"*/{PLAN}")), key=_age)
-    if sweep_id == "latest" and known:
-        return known[-1]
-    for folder in known:
+    folders = known(outputs)
+    if sweep_id == "latest" and folders:
+        return folders[-1]
+    for folder in folders:
         if folder.name == sweep_id:
             return folder
-    choices = ", ".join(folder.name for folder in known[-5:]) or "there is none yet"
+    choices = ", ".join(folder.name for folder in folders[-5:]) or "there is none yet"
     raise RequestError(f"no sweep {sweep_id} in {outputs}; the last ones: {choices}")
 
 
@@ -102,6 +107,17 @@ def is_dead(driver: str) -> bool:
         return host == socket.gethostname() and not processes.is_alive(int(pid), float(created))
     except ValueError:
         return False
+
+
+def is_running(folder: Path) -> bool:
+    """Whether the sweep's own process may still drive it: of another host nobody knows.
+
+    What it began last, it ends with its summary.
+    """
+    driver, summary = str(read_plan(folder)["driver"]), folder / "summary.md"
+    if driver == LEFT or is_dead(driver):
+        return False
+    return not summary.is_file() or summary.stat().st_mtime_ns < (folder / PLAN).stat().st_mtime_ns
 
 
 def _age(folder: Path) -> tuple[float, str]:

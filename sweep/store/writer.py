@@ -28,8 +28,10 @@ class Writer:
     In a daemon thread: one that waits for a dead server must not keep the process alive.
     """
 
-    def __init__(self, location: Location, folder: Path) -> None:
+    def __init__(self, location: Location, folder: Path, patience: float | None = None) -> None:
         self.location = location
+        usual = PATIENCE_SECONDS if location.is_server else LOCAL_PATIENCE_SECONDS
+        self._patience = usual if patience is None else patience
         self._recorder = Recorder(location, folder)
         self._left: list[Result] = []  # could not be recorded
         self._paused_until = 0.0
@@ -58,10 +60,10 @@ class Writer:
         All that is waited for together takes no longer than the patience that a store is given.
         """
         if self._deadline is None:
-            patience = PATIENCE_SECONDS if self.location.is_server else LOCAL_PATIENCE_SECONDS
-            self._deadline = time.monotonic() + patience
+            self._deadline = time.monotonic() + self._patience
+        left = max(0.0, self._deadline - time.monotonic())
         try:
-            answer: Answer = self._submit(work).result(max(0, self._deadline - time.monotonic()))
+            answer: Answer = self._submit(work).result(min(left, threading.TIMEOUT_MAX))
         except OutOfTime:
             raise self._failure("it takes too long") from None
         except Exception as error:

@@ -1,0 +1,95 @@
+"""python -m sweep.sync: record the results that MLflow could not take at the time."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from sweep import arguments, judging, results
+from sweep import folder as sweep_folder
+from sweep.arguments import OUTPUTS, Usage
+from sweep.earlier import ASIDE
+from sweep.errors import MachineryError, RequestError
+from sweep.judge import ready
+from sweep.report import Result
+from sweep.report.runs import RECORDED
+from sweep.store import End, Location, Writer
+
+USAGE = Usage(
+    "sweep.sync",
+    "Record what is on disk and not in MLflow, judged again; once, however often it runs.\n"
+    "Exit codes: 0 everything is recorded, 2 wrong request, 3 the store does not take it.",
+    "MLFLOW_TRACKING_URI=http://server:5000 python -m sweep.sync outputs=outputs",
+    (OUTPUTS,),
+)
+
+
+def main(values: dict[str, str]) -> int:
+    """Record sweep by sweep, the oldest first; returns 0 or raises MachineryError."""
+    outputs = Path(values["outputs"])
+    if not outputs.is_dir():
+        raise RequestError(f"outputs={outputs}: there is no such folder")
+    ready()
+    location = Location.at(outputs)
+    with _alone(outputs):
+        for folder in sweep_folder.known(outputs):
+            print(f"{folder.name}: {sync(location, folder)}")
+    return 0
+
+
+def sync(location: Location, folder: Path) -> str:
+    """Record what a sweep has left out; returns what was done; raises MachineryError."""
+    if sweep_folder.is_running(folder):
+        return "still runs; its own process records it"
+    found, earlier = _results(folder), _set_aside(folder)
+    todo = [one for one in [*earlier, *found] if one.facts and not _is_recorded(one.folder)]
+    if not any(one.facts for one in found):
+        return "nothing ran"
+    if not todo and _is_recorded(folder):
+        return "is recorded"
+    writer = Writer(location, folder, patience=math.inf)
+    for result in todo:
+        writer.record(result)
+    ended = [one for one in found if not one.interrupted]
+    _, problem = judging.close(writer, folder, ended, _end(folder, len(ended)))
+    if problem is not None:
+        raise MachineryError(problem)
+    return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"
+
+
+def _results(folder: Path) -> list[Result]:
+    return results.load_all(folder / one for one in sweep_folder.read_plan(folder)["cases"])
+
+
+def _set_aside(folder: Path) -> list[Result]:
+    """The runs of cases that ran again later."""
+    return results.load_all(sorted((folder / ASIDE).glob("*/*")))
+
+
+def _is_recorded(folder: Path) -> bool:
+    return (folder / RECORDED).is_file()
+
+
+def _end(folder: Path, ended: int) -> End:
+    plan = sweep_folder.read_plan(folder)
+    missing = ended < len(plan["cases"])
+    detached = plan["driver"] == sweep_folder.LEFT
+    return End(interrupted=missing and not detached, unfinished=missing and detached)
+
+
+@contextmanager
+def _alone(outputs: Path) -> Iterator[None]:
+    try:
+        with FileLock(outputs / ".sync.lock", timeout=0):
+            yield
+    except Timeout:
+        raise RequestError(f"another sweep.sync works on {outputs}; wait for it") from None
+
+
+if __name__ == "__main__":
+    sys.exit(arguments.run(USAGE, main))

@@ -1,0 +1,169 @@
+"""Recording later what MLflow could not take at the time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from sweep import sync
+from sweep.arguments import run
+from sweep.facts import Facts
+from sweep.folder import LEFT
+from sweep.store import Location, Reader
+from sweep.store.recorder import Recorder
+from tests.sweep.conftest import CASE
+from tests.sweep.test_judging import named
+from tests.sweep.test_store import SWEEP, record, sweep_folder
+
+Make = Callable[..., Facts]
+DEAD = "no-such-host:1:1.0"
+
+
+@pytest.fixture
+def unrecorded(outputs: Path, make_facts: Make) -> Path:
+    """A sweep of three cases that is on disk alone; one of them was interrupted."""
+    cases = [make_facts(), named(make_facts(exit_code=1), "other", started=100.0),
+             named(make_facts(), "stopped", interrupted=True)]  # fmt: skip
+    sweep_folder(outputs, *cases)
+    ended(outputs / SWEEP)
+    return outputs
+
+
+def ended(folder: Path, driver: str = DEAD) -> None:
+    plan = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps({**plan, "driver": driver}))
+    (folder / "summary.md").write_text("")
+
+
+def synced(outputs: Path) -> int:
+    return run(sync.USAGE, sync.main, [f"outputs={outputs}"])
+
+
+def runs(outputs: Path) -> list[tuple[str, str, str]]:
+    """Kind, case and status of every run."""
+    client = Location.at(outputs).client
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    found = client.search_runs(experiments)
+    return sorted((run.data.tags["kind"], run.data.tags.get("case_id", ""), run.info.status)
+                  for run in found)  # fmt: skip
+
+
+EVERYTHING = [
+    ("case", CASE.id, "FINISHED"),
+    ("case", "other", "FAILED"),
+    ("case", "stopped", "KILLED"),
+    ("sweep", "", "KILLED"),
+]
+
+
+def test_results_are_recorded_once_however_often_it_runs(
+    unrecorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert synced(unrecorded) == 0
+    assert capsys.readouterr().out == f"{SWEEP}: 3 cases recorded\n"
+    assert runs(unrecorded) == EVERYTHING
+    assert synced(unrecorded) == 0
+    assert capsys.readouterr().out == f"{SWEEP}: is recorded\n"
+    assert runs(unrecorded) == EVERYTHING
+    reader = Reader.at(unrecorded)
+    good, *_ = reader.cases(reader.find(SWEEP))
+    assert "1 passed, 1 crashed" in reader.find(SWEEP).tags["mlflow.note.content"]
+    history = reader.location.client.get_metric_history(good.run_id, "train/loss")
+    assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cut", ["log_batch", "log_artifact", "set_terminated", "create_run"])
+def test_what_was_cut_halfway_is_taken_up_and_not_doubled(
+    unrecorded: Path, cut: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Also where the store did it and its answer was lost."""
+    from mlflow import MlflowClient
+
+    done, real = [], getattr(MlflowClient, cut)
+
+    def lost(*arguments: Any, **more: Any) -> Any:
+        answer = real(*arguments, **more)
+        done.append(answer)
+        if len(done) >= 3:
+            raise ConnectionError("the answer is lost")
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, cut, lost)
+        assert synced(unrecorded) == 3
+    assert "Traceback" not in capsys.readouterr().err
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == EVERYTHING
+
+
+def test_a_store_that_is_down_is_exit_3_and_loses_nothing(
+    unrecorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        assert synced(unrecorded) == 3
+    assert "not in MLflow (http://127.0.0.1:9)" in capsys.readouterr().err
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == EVERYTHING
+
+
+def test_a_run_that_was_replaced_is_recorded_as_such(unrecorded: Path, make_facts: Make) -> None:
+    aside = unrecorded / SWEEP / ".earlier" / "other" / "1"
+    sweep_folder(unrecorded / "elsewhere", named(make_facts(exit_code=2), "other", started=50.0))
+    aside.parent.mkdir(parents=True)
+    (unrecorded / "elsewhere" / SWEEP / "other").rename(aside)
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == sorted([*EVERYTHING, ("case", "other", "FAILED")])
+    reader = Reader.at(unrecorded)
+    sweep = reader.find(SWEEP)
+    latest = {case.case_id: case for case in reader.cases(sweep)}["other"]
+    assert latest.started == 100.0
+    (old,) = reader.location.client.search_runs([sweep.experiment_id], "tags.superseded LIKE '%'")
+    assert old.info.start_time == 50_000
+    assert old.data.tags["superseded"] == latest.run_id
+
+
+def test_a_sweep_that_runs_or_never_ran_is_left_alone(
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_folder(outputs, make_facts())
+    assert synced(outputs) == 0
+    assert "still runs; its own process records it" in capsys.readouterr().out
+    ended(outputs / SWEEP)
+    (outputs / SWEEP / CASE.id / "facts.json").unlink()
+    assert synced(outputs) == 0
+    assert "nothing ran" in capsys.readouterr().out
+    assert runs(outputs) == []
+
+
+def test_a_detached_sweep_is_not_ended_by_it(outputs: Path, make_facts: Make) -> None:
+    sweep_folder(outputs, make_facts(), named(make_facts(), "waits"))
+    (outputs / SWEEP / "waits" / "facts.json").unlink()
+    ended(outputs / SWEEP, LEFT)
+    assert synced(outputs) == 0
+    assert runs(outputs) == [("case", CASE.id, "FINISHED"), ("sweep", "", "SCHEDULED")]
+
+
+def test_the_run_of_a_killed_sweep_is_ended_by_whoever_comes_next(
+    outputs: Path, make_facts: Make
+) -> None:
+    sweep_folder(outputs, make_facts())
+    recorder = Recorder(Location.at(outputs), outputs / SWEEP)
+    recorder.location.client.set_tag(recorder.parent, "driver", DEAD)
+    assert runs(outputs) == [("sweep", "", "RUNNING")]
+    record(outputs, make_facts(), sweep_id="20260103-000000")
+    assert ("sweep", "", "KILLED") in runs(outputs)
+
+
+def test_two_at_once_are_refused(unrecorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with FileLock(unrecorded / ".sync.lock"):
+        assert synced(unrecorded) == 2
+    assert "another sweep.sync works on" in capsys.readouterr().err
+    assert synced(unrecorded / "none") == 2
+    assert "there is no such folder" in capsys.readouterr().err
