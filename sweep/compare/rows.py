@@ -103,17 +103,17 @@ class Row:
 def pair(
     base: Sequence[CaseRecord], head: Sequence[CaseRecord]
 ) -> tuple[list[Row], list[CaseRecord], list[CaseRecord]]:
-    """Cases in both, in the base alone, and in the head alone."""
-    before = {one.case_id: one for one in base}
-    after = {one.case_id: one for one in head}
+    """Cases with a result in both, in the base alone, and in the head alone."""
+    before = {one.case_id: one for one in base if "verdict" in one.tags}
+    after = {one.case_id: one for one in head if "verdict" in one.tags}
     rows = [Row(before[name], one) for name, one in after.items() if name in before]
     only_base = [one for name, one in before.items() if name not in after]
     return rows, only_base, [one for name, one in after.items() if name not in before]
 
 
 def verdict_of(case: CaseRecord) -> str:
-    """The verdict; `none` of a run that was killed before it had one."""
-    return case.tags.get("verdict", "none")
+    """The verdict, of a case that has a result."""
+    return case.tags["verdict"]
 
 
 def is_good(case: CaseRecord) -> bool:

@@ -118,6 +118,13 @@ def test_cases_of_one_sweep_alone_are_told_and_are_none(case: Make) -> None:
     assert found.notes == ["old: in the base alone", "new: in the head alone, failed"]
 
 
+def test_a_case_that_was_interrupted_has_no_result_to_compare(case: Make) -> None:
+    stopped = case()
+    del stopped.tags["verdict"]
+    found = compared([case(), case(name="other")], [stopped, case(name="other")])
+    assert (found.regressions, found.notes) == ([], [f"{CASE.id}: in the base alone"])
+
+
 def test_the_table_fits_80_columns_and_shows_what_moved(case: Make) -> None:
     long = "qwen3_moe-fsdp4_ep4-optim_offload_off"
     found = compared([case(name=long)], [case("failed", name=long, loss=0.1, seconds=1.5)])
