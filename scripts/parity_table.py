@@ -19,6 +19,7 @@ from typing import Any
 
 import tiny_models
 from sft import launch
+from sweep import thresholds
 
 Records = list[dict[str, Any]]
 STEPS = 5
@@ -34,13 +35,8 @@ LAYOUTS = {
 EVERYWHERE = ("fsdp4_ep4", "cp4_ep4")
 DENSE = ("llama", "qwen3", "qwen3_5_dense")
 IN_ALL_LAYOUTS = ("qwen3_moe", "gpt_oss", "nemotron_h", "qwen3_5_moe")
-LIMIT = 1e-5
-# The gate of its n-gram layer is the root of |g|, no less than 1e-6: its slope falls from 500 to 0
-# there. A gate that rounding moves over that kink changes the gradients before it, and no loss.
-KINKED = {"qwen4_exp": {"loss": LIMIT, "embedding": 1e-2}}
-KINKED_LIMIT = 1e-3
-AFTER_ANOTHER_CHOICE = 1e-3
 ORDERS = 3
+FIGURES = ("loss", "grad_norm", "loss_after_choice")
 INTRODUCTION = """\
 # Parity: every layout computes what one process computes
 
@@ -87,8 +83,14 @@ class Difference:
 
 
 def limit(arch: str, figure: str) -> float:
-    """How far a figure may be from one process's."""
-    return KINKED[arch].get(figure, KINKED_LIMIT) if arch in KINKED else LIMIT
+    """How far a figure may be from one process's: what the check `parity` allows."""
+    named = figure if figure in FIGURES else f"grad_norm_{figure}"
+    return thresholds.first_of("parity", (named, "grad_norm"), "cpu", "float32", arch).value
+
+
+def limit_after() -> float:
+    """How far a loss may be once a choice fell differently."""
+    return limit("", "loss_after_choice")
 
 
 def layouts_of(arch: str) -> tuple[str, ...]:
@@ -205,10 +207,10 @@ def page(rows: list[Difference]) -> str:
     return INTRODUCTION.format(
         steps=STEPS,
         versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers")),
-        limit=LIMIT,
-        kinked=KINKED_LIMIT,
-        embeddings=KINKED["qwen4_exp"]["embedding"],
-        after=AFTER_ANOTHER_CHOICE,
+        limit=limit("", "loss"),
+        kinked=limit("qwen4_exp", "grad_norm"),
+        embeddings=limit("qwen4_exp", "embedding"),
+        after=limit_after(),
         table=table(rows),
     )
 

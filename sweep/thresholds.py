@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import yaml
@@ -45,17 +46,21 @@ def of(check: str, figure: str, device: str, dtype: str, arch: str = "") -> Thre
     return threshold.arch.get(arch, threshold)
 
 
-def of_case(check: str, figures: tuple[str, ...], case: Case) -> Threshold:
-    """The threshold of the first of the figures that has one, in a case; raises RequestError."""
-    for figure in figures[:-1]:
-        found = configured(check, figure, case)
-        if found is not None:
-            return found
-    return of(check, figures[-1], case.device, case.dtype, case.arch)
+def first_of(
+    check: str, figures: Sequence[str], device: str, dtype: str, arch: str = ""
+) -> Threshold:
+    """The threshold of the first of the figures that has one; raises RequestError."""
+    known = [figure for figure in figures if _find(check, figure, device, dtype)]
+    return of(check, (known or figures[-1:])[0], device, dtype, arch)
+
+
+def of_case(check: str, figures: Sequence[str], case: Case) -> Threshold:
+    """`first_of` for a case."""
+    return first_of(check, figures, case.device, case.dtype, case.arch)
 
 
 def configured(check: str, figure: str, case: Case) -> Threshold | None:
-    """The same where a threshold is a choice: None without one."""
+    """The threshold of a case where it is a choice: None without one."""
     threshold = _find(check, figure, case.device, case.dtype)
     return None if threshold is None else threshold.arch.get(case.arch, threshold)
 

@@ -19,7 +19,7 @@ def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_p
     rows = list(parity_table.compare(arch, tmp_path))
     assert {row.layout for row in rows} == set(parity_table.layouts_of(arch))
     assert not any(row.beyond() for row in rows), parity_table.table(rows)
-    assert max(row.loss_after for row in rows) < parity_table.AFTER_ANOTHER_CHOICE
+    assert max(row.loss_after for row in rows) < parity_table.limit_after()
 
 
 def test_a_difference_names_the_step_group_and_size() -> None:
@@ -29,6 +29,14 @@ def test_a_difference_names_the_step_group_and_size() -> None:
     assert (row.loss, row.worst_group) == (0.0, "router")
     assert row.groups["router"] == pytest.approx(0.1)
     assert row.beyond() == ["router"]
+
+
+def test_the_bounds_are_those_of_the_check_parity() -> None:
+    assert parity_table.limit("llama", "loss") == parity_table.limit("qwen4_exp", "loss") == 1e-5
+    assert parity_table.limit("llama", "embedding") == parity_table.limit("llama", "norm") == 1e-5
+    assert parity_table.limit("qwen4_exp", "router") == 1e-3
+    assert parity_table.limit("qwen4_exp", "embedding") == 1e-2
+    assert parity_table.limit_after() == 1e-3
 
 
 def test_different_batches_are_never_compared() -> None:
