@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from sweep import known_breaks, known_failures, thresholds
 from sweep.case import Case
-from sweep.checks import CHECKS, Check, Context, Finding, Outcome
+from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost
 from sweep.checks.exit import timed_out
 from sweep.errors import RequestError
 from sweep.facts import Facts
@@ -54,9 +54,19 @@ class Judgement(BaseModel):
 
 def ready() -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
-    thresholds.table()
+    _names_in(thresholds.table())
     known_breaks.of_case("")
     known_failures.of_case("")
+
+
+def _names_in(table: thresholds.Table) -> None:
+    """A limit under a name that nobody asks for would limit nothing."""
+    wrong = [*({*table.thresholds, *table.advisory} - CHECKS.keys())]
+    wrong += [f"cost.{name}" for name in table.thresholds.get("cost", {})
+              if name not in cost.LIMITED]  # fmt: skip
+    if wrong:
+        known = ", ".join((*CHECKS, *(f"cost.{name}" for name in cost.LIMITED)))
+        raise RequestError(f"conf/{thresholds.FILE}: there is no {min(wrong)}; known: {known}")
 
 
 def judge(facts: Facts, context: Context) -> Judgement:

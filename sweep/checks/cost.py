@@ -90,6 +90,9 @@ FIGURES = (
     Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
 )
 
+LIMITED = (*(one.name for one in FIGURES), "memory_growth")
+"""What may have a limit."""
+
 
 def _warm(facts: Facts) -> list[Step]:
     return facts.steps[WARM_UP:] or facts.steps[1:]
