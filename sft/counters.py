@@ -4,6 +4,7 @@
 | --- | --- |
 | `cp_bytes_exchanged` | bytes sent to other ranks of a sequence, in backward as well |
 | `cp_sequence_share` | the share of each sequence that the rank computed |
+| `params_sharded` | values of parameters of which the rank holds a part only |
 | `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
 | `ep_tokens_computed` | tokens that its experts computed |
 | `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |

@@ -44,6 +44,12 @@ def replicas(tensor: Tensor) -> int:
     return world // math.prod(shards)
 
 
+def sharded(parameters: Iterable[nn.Parameter]) -> int:
+    """Values of parameters of which each rank holds a part only."""
+    world = dist.get_world_size() if dist.is_initialized() else 1
+    return sum(parameter.numel() for parameter in parameters if replicas(parameter) < world)
+
+
 @torch.no_grad()
 def norms(
     named: Iterable[tuple[str, nn.Parameter]], device: torch.device

@@ -124,8 +124,11 @@ class Trainer:
             "rows": [data.digest(row) for row in split(batch, 1)],
             "rng": data.digest_of(checkpoint.rng(self.ranks.device).values()),
         }
-        share = {"cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1]}
-        everyone = self.ranks.gather(mine | {"counters": counters.take() | share})
+        shares = {
+            "cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1],
+            "params_sharded": gradients.sharded(self.model.parameters()),
+        }
+        everyone = self.ranks.gather(mine | {"counters": counters.take() | shares})
         return {
             "rng_digests": [rank["rng"] for rank in everyone],
             "buffers_digest": data.digest_of(untrained(self.model)),

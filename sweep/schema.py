@@ -93,6 +93,7 @@ class TrainerConf:
     """What every trainer has; each has its own subclass in `conf/trainer`."""
 
     name: str = MISSING
+    adapter: str = MISSING  # the module of sweep/trainers that translates for it
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
     not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
@@ -102,6 +103,7 @@ class SftConf(TrainerConf):
     """The built-in trainer."""
 
     name: str = "sft"
+    adapter: str = "sft"
 
 
 class MetricsFormat(Enum):
@@ -144,6 +146,7 @@ class CommandConf(TrainerConf):
     """
 
     name: str = "command"
+    adapter: str = "command"
     argv: list[str] = MISSING
     torchrun: bool = False  # start argv on world_size ranks with torchrun
     files: dict[str, str] = field(default_factory=dict)  # name in {output_dir} -> text

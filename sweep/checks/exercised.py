@@ -41,6 +41,8 @@ def _is_on(name: str) -> Callable[[Asked], bool]:
 
 
 EVIDENCE = (
+    Evidence("params_sharded", lambda asked: asked.get("dp_shard", 1) > 1, _all_positive,
+             "a rank holds every parameter whole: nothing was sharded"),
     Evidence("cp_bytes_exchanged", lambda asked: asked["cp"] > 1, _all_positive,
              "a rank exchanged nothing: context parallelism was off"),
     Evidence("cp_sequence_share", lambda asked: asked["cp"] > 1,
@@ -92,6 +94,10 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
              for s in launch.metrics.steps if evidence.counter in s.counters]  # fmt: skip
     if not steps:
         return None
+    world = asked.get("dp_shard", 1) * asked["cp"]
+    for step, ranks in steps:
+        if isinstance(ranks, list) and len(ranks) != world:
+            return f"{len(ranks)} ranks trained, not {world} ({evidence.counter} at step {step})"
     failed = [step for step, ranks in steps if not evidence.holds(_figures(ranks), asked)]
     if not failed or (len(failed) < len(steps) and not evidence.every_step):
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sweep.checks import finite
 from sweep.facts import Facts
 
-BASE = ("base", "none", "resume", "resume_twice")
+BASE = ("base", "none", "resume", "none_resume", "resume_twice")
 """What runs a layout as it is; a resume does by its first launch."""
 
 LABELS = ("arch", "scale", "dtype", "device", "seed", "trainer", "variation")

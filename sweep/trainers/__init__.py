@@ -1,4 +1,4 @@
-"""Adapters: all that a sweep knows of a trainer. One module each, named as in `conf/trainer`."""
+"""Adapters: all that a sweep knows of a trainer. One module each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import importlib
 from typing import cast
 
 from sweep.errors import RequestError
+from sweep.schema import Settings
 from sweep.trainers.base import Trainer
 
-NAMES = ("sft", "command")
+ADAPTERS = ("sft", "command")
 
 
 def load(name: str) -> Trainer:
     """The adapter of that name; raises RequestError with the choices."""
-    if name not in NAMES:
-        raise RequestError(f"trainer {name}: no such adapter; choose from {', '.join(NAMES)}")
+    if name not in ADAPTERS:
+        choices = ", ".join(ADAPTERS)
+        raise RequestError(f"trainer.adapter={name}: no such adapter; choose from {choices}")
     return cast(Trainer, importlib.import_module(f"sweep.trainers.{name}").TRAINER)
+
+
+def of(settings: Settings) -> Trainer:
+    """The adapter of the case's trainer; raises RequestError."""
+    return load(settings.trainer.adapter)

@@ -13,12 +13,13 @@ from sweep.facts import Facts, Step
 
 Make = Callable[..., Facts]
 ON = {
-    "cp": 4, "ep": 4, "indexer": True, "ac": "full", "act_offload": True, "optim_offload": True,
+    "dp_shard": 2, "cp": 2, "ep": 4, "indexer": True, "ac": "full", "act_offload": True, "optim_offload": True,
     "full_offload": True, "compile": True,
 }  # fmt: skip
 GOOD = {
     "cp_bytes_exchanged": [9.0] * 4,
-    "cp_sequence_share": [0.25] * 4,
+    "params_sharded": [50] * 4,
+    "cp_sequence_share": [0.5] * 4,
     "ep_tokens_received": [0, 3, 1, 2],
     "indexer_keys_dropped": [5] * 4,
     "recomputed_layers": [2] * 4,
@@ -83,3 +84,14 @@ def test_a_trainer_without_counters_is_shown_and_not_failed(make_facts: Make) ->
     assert finding.outcome is Outcome.INCONCLUSIVE
     assert finding.advisory
     assert "cp_bytes_exchanged, cp_sequence_share" in finding.message
+
+
+def test_a_model_that_every_rank_holds_whole_is_not_sharded(make_facts: Make) -> None:
+    facts = facts_with(make_facts, {"dp_shard": 2}, {"params_sharded": [0, 0]})
+    finding = exercised.check(facts, Context())
+    assert "every parameter whole: nothing was sharded (params_sharded at step 1)" in finding.message
+
+
+def test_fewer_ranks_than_asked_for_fail(make_facts: Make) -> None:
+    facts = facts_with(make_facts, {"dp_shard": 4}, {"params_sharded": [50, 50]})
+    assert "2 ranks trained, not 4" in exercised.check(facts, Context()).message
