@@ -108,7 +108,7 @@ def plain(settings: Settings) -> dict[str, Any]:
 def restored(values: dict[str, Any]) -> Settings:
     """Settings from what `plain` made of them."""
     config = OmegaConf.structured(Settings)
-    config.trainer = OmegaConf.structured(TRAINERS[values["trainer"]["name"]])
+    config.trainer = OmegaConf.structured(TRAINERS[values["trainer"]["adapter"]])
     return cast(Settings, OmegaConf.to_object(OmegaConf.merge(config, values)))
 
 

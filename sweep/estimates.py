@@ -37,7 +37,7 @@ def seconds(
 
 def launches(one: Planned) -> int:
     """How often the case starts its trainer."""
-    return len(trainers.load(one.settings.trainer.name).launches(one.settings))
+    return len(trainers.of(one.settings).launches(one.settings))
 
 
 def _seconds(one: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:

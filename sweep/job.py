@@ -95,7 +95,7 @@ def this_process() -> str:
 
 
 def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool) -> None:
-    trainer = trainers.load(settings.trainer.name)
+    trainer = trainers.of(settings)
     model = None
     if trainer.needs_checkpoint(settings):
         model = _checkpoint(settings)

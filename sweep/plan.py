@@ -54,7 +54,7 @@ def plan_one(
     settings = settings_of(config, machine)
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
-    unavailable = trainers.load(settings.trainer.name).unavailable(settings)
+    unavailable = trainers.of(settings).unavailable(settings)
     return Planned(case, settings, tuple(overrides), unavailable)
 
 

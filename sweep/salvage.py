@@ -54,7 +54,7 @@ def _environment(one: Planned) -> dict[str, str]:
 
 
 def _launch(one: Planned, directory: Path, end: End) -> LaunchFacts:
-    trainer = trainers.load(one.settings.trainer.name)
+    trainer = trainers.of(one.settings)
     expected = {launch.name: launch for launch in trainer.launches(one.settings)}
     launch = expected[directory.name.partition("_")[2]]
     started = directory.stat().st_ctime

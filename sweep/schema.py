@@ -106,6 +106,22 @@ class SftConf(TrainerConf):
     adapter: str = "sft"
 
 
+class HfSharding(Enum):
+    """Who shards the model under transformers' Trainer."""
+
+    transformers = "transformers"  # from_pretrained(distributed_config=...): FSDP2 and experts
+    accelerate = "accelerate"  # TrainingArguments(fsdp=...)
+
+
+@dataclass
+class HfTrainerConf(TrainerConf):
+    """transformers' own Trainer."""
+
+    name: str = "hf_trainer"
+    adapter: str = "hf_trainer"
+    sharding: HfSharding = HfSharding.transformers
+
+
 class MetricsFormat(Enum):
     """What a trainer writes its figures as."""
 
@@ -225,7 +241,7 @@ class Settings:
     gpus: str | None = None  # likewise: what the launcher reserved for the job
 
 
-TRAINERS = {node.name: node for node in (SftConf, CommandConf)}
+TRAINERS = {node.adapter: node for node in (SftConf, CommandConf, HfTrainerConf)}
 
 
 def register() -> None:

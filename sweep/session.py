@@ -153,7 +153,7 @@ class Session:
         launches = sorted((self.folder / one.case.id / "launches").glob("*"))
         if not launches:
             return 0
-        trainer = trainers.load(one.settings.trainer.name)
+        trainer = trainers.of(one.settings)
         steps = trainer.metrics(one.settings, launches[-1]).steps
         return steps[-1].step if steps else 0
 

@@ -38,7 +38,7 @@ def shape_of(settings: Settings) -> Shape:
 
 def minutes(settings: Settings) -> int:
     """A time limit that Slurm never comes to before the sweep's own does."""
-    launches = len(trainers.load(settings.trainer.name).launches(settings))
+    launches = len(trainers.of(settings).launches(settings))
     return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
 
 

@@ -9,7 +9,7 @@ from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers.base import Trainer
 
-ADAPTERS = ("sft", "command")
+ADAPTERS = ("sft", "command", "hf_trainer")
 
 
 def load(name: str) -> Trainer:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sweep", "sft", "tiny_models", "hydra_plugins")
+PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "hydra_plugins")
 # Not on PyPI, or an extra; whoever needs one says so where it is asked for and missing.
 OPTIONAL = {"deep_ep", "tensorboard"}
 # Never imported here: libraries that transformers and torch use when they are there.
@@ -95,7 +95,12 @@ def test_every_declared_library_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("package", "independent_of"),
-    [("sft", {"sweep", "tiny_models"}), ("tiny_models", {"sweep", "sft"}), ("sweep", {"sft"})],
+    [
+        ("sft", {"sweep", "tiny_models"}),
+        ("hf_sft", {"sweep", "tiny_models"}),
+        ("tiny_models", {"sweep", "sft", "hf_sft"}),
+        ("sweep", {"sft", "hf_sft"}),
+    ],
 )
 def test_imports_point_one_way(package: str, independent_of: set[str]) -> None:
     wrong = {name: files for name, files in imports(package).items() if name in independent_of}

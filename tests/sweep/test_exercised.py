@@ -13,8 +13,8 @@ from sweep.facts import Facts, Step
 
 Make = Callable[..., Facts]
 ON = {
-    "dp_shard": 2, "cp": 2, "ep": 4, "indexer": True, "ac": "full", "act_offload": True, "optim_offload": True,
-    "full_offload": True, "compile": True,
+    "dp_shard": 2, "cp": 2, "ep": 4, "indexer": True, "ac": "full", "act_offload": True,
+    "optim_offload": True, "full_offload": True, "compile": True,
 }  # fmt: skip
 GOOD = {
     "cp_bytes_exchanged": [9.0] * 4,
@@ -89,7 +89,9 @@ def test_a_trainer_without_counters_is_shown_and_not_failed(make_facts: Make) ->
 def test_a_model_that_every_rank_holds_whole_is_not_sharded(make_facts: Make) -> None:
     facts = facts_with(make_facts, {"dp_shard": 2}, {"params_sharded": [0, 0]})
     finding = exercised.check(facts, Context())
-    assert "every parameter whole: nothing was sharded (params_sharded at step 1)" in finding.message
+    assert (
+        "every parameter whole: nothing was sharded (params_sharded at step 1)" in finding.message
+    )
 
 
 def test_fewer_ranks_than_asked_for_fail(make_facts: Make) -> None:

@@ -107,7 +107,7 @@ def test_what_the_trainer_cannot_do_is_unavailable_with_the_reason() -> None:
         ("steps=0", "at least one step"),
         ("launch.slots=0", "at least 1"),
         ("launch.timeout_seconds=0", "above 0"),
-        ("trainer.name=other", "no such adapter; choose from"),
+        ("trainer.adapter=other", "no such adapter; choose from"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(override: str, said: str) -> None:

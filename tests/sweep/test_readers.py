@@ -81,6 +81,11 @@ class TestTables:
         assert math.isnan(second.loss)
         assert (second.grad_norm, second.tokens) == (math.inf, 10)
 
+    def test_keep_a_digest_that_looks_like_a_number(self, tmp_path: Path) -> None:
+        conf = MetricsConf(format=MetricsFormat.csv, fields={"global_batch_digest": "batch"})
+        [step] = read(tmp_path, "step,loss,grad_norm,batch\n1,2.5,1,00123e45\n", conf).steps
+        assert step.global_batch_digest == "00123e45"
+
     def test_with_a_half_written_row_give_the_other_rows(self, tmp_path: Path) -> None:
         metrics = read(tmp_path, "step,loss,grad_norm\n1,2.5,1\n2,2.", CSV)
         assert [step.step for step in metrics.steps] == [1]

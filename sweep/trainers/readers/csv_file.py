@@ -26,8 +26,8 @@ def read(path: Path, conf: MetricsConf) -> Metrics:
                 said = f"{len(cells)} cells under {len(header)} names: {','.join(cells)[:80]}"
                 metrics.bad_lines.append(f"{place}: {said}")
             elif cells:
-                row = {name: rows.number(cell) for name, cell in zip(header, cells, strict=True)}
-                rows.add(metrics, {k: v for k, v in row.items() if v != ""}, conf, place)
+                named = {name: cell for name, cell in zip(header, cells, strict=True) if cell}
+                rows.add(metrics, rows.numbers(named, conf), conf, place)
     except csv.Error as error:
         metrics.bad_lines.append(f"line {reader.line_num}: {error}")
     return metrics

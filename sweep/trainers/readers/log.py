@@ -20,9 +20,8 @@ def read(path: Path, conf: MetricsConf) -> Metrics:
     text = COLOURS.sub("", path.read_text(encoding="utf-8", errors="replace"))
     for number, line in enumerate(text.split("\n"), start=1):
         if found := pattern.search(line):
-            words = {key: word for key, word in found.groupdict().items() if word is not None}
-            row = {key: rows.number(word.replace(",", "")) for key, word in words.items()}
-            rows.add(metrics, row, conf, f"line {number}")
+            words = {key: word.replace(",", "") for key, word in found.groupdict().items() if word}
+            rows.add(metrics, rows.numbers(words, conf), conf, f"line {number}")
     return metrics
 
 

@@ -12,6 +12,7 @@ from sweep.schema import MetricsConf
 
 _MISSING = object()
 WHOLE = ("step", "tokens")  # counts, also where a format knows floats alone
+DIGESTS = ("global_batch_digest", "buffers_digest")
 
 
 def add(metrics: Metrics, row: Mapping[str, Any], conf: MetricsConf, place: str) -> None:
@@ -22,8 +23,14 @@ def add(metrics: Metrics, row: Mapping[str, Any], conf: MetricsConf, place: str)
         metrics.bad_lines.append(f"{place}: {reason(error)}: {str(dict(row))[:80]}")
 
 
-def number(word: str) -> Any:
-    """A word as the number that it spells (also nan and inf), else as it is."""
+def numbers(words: Mapping[str, str], conf: MetricsConf) -> dict[str, Any]:
+    """Each word as the number that it spells, but digests, which are words also if all digits."""
+    kept = {conf.fields.get(name, name) for name in DIGESTS}
+    return {key: word if key in kept else _number(word) for key, word in words.items()}
+
+
+def _number(word: str) -> Any:
+    """Also nan and inf; a word that spells none as it is."""
     for kind in (int, float):
         try:
             return kind(word)

@@ -1,0 +1,144 @@
+"""What `Trainer` did, as a JSON line a step: its own log, and what shows layout and features on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from sft import data, gradients
+from sft.metrics import fingerprint
+
+
+class ObservedTrainer(Trainer):
+    """`Trainer` unchanged; its batches, and the model that it really trains, are looked at."""
+
+    def __init__(self, *, metrics: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rows: list[str] = []
+        self.tokens = 0
+        self.metrics = metrics
+        self.add_callback(Reporter(self))
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any) -> Tensor:
+        """Note the rows, then let `Trainer` train on them."""
+        keys = ("input_ids", "labels", "position_ids")
+        batch = {key: inputs[key] for key in keys}
+        self.rows += [
+            data.digest({key: x[i] for key, x in batch.items()})
+            for i in range(len(batch["labels"]))
+        ]
+        self.tokens += int((batch["labels"] != data.IGNORED).sum())
+        return super().training_step(model, inputs, *args)
+
+
+class Reporter(TrainerCallback):
+    """Writes a line after each optimizer step."""
+
+    def __init__(self, trainer: ObservedTrainer) -> None:
+        self.trainer = trainer
+        self.counter: LayerCounter | None = None
+        self.before: Tensor | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The model as it is wrapped and sharded by now."""
+        self.counter = LayerCounter(self.trainer.model)
+        self.before = fingerprints(self.trainer.model)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
+        logs: dict[str, float] | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """A step's log has a loss; every rank tells what it did, and rank 0 writes."""
+        if logs is None or "loss" not in logs:
+            return
+        everyone = gather(self.mine())
+        if not state.is_world_process_zero:
+            return
+        line = {
+            "step": state.global_step,
+            "loss": logs["loss"],
+            "grad_norm": logs["grad_norm"],
+            "lr": logs["learning_rate"],
+            "tokens": sum(rank["tokens"] for rank in everyone),
+            "params_moved": share_moved([rank["moved"] for rank in everyone]),
+            "batch_digests": [data.combine(set(rank["rows"])) for rank in everyone],
+            "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
+            "counters": {
+                name: [rank["counters"][name] for rank in everyone]
+                for name in everyone[0]["counters"]
+            },
+        }
+        with self.trainer.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def mine(self) -> dict[str, Any]:
+        """What this rank did since the last call."""
+        model, counter = self.trainer.model, self.counter
+        assert counter is not None
+        assert self.before is not None
+        after = fingerprints(model)
+        rows, self.trainer.rows = self.trainer.rows, []
+        tokens, self.trainer.tokens = self.trainer.tokens, 0
+        moved, self.before = (after != self.before).tolist(), after
+        counters = {
+            "params_sharded": gradients.sharded(model.parameters()),
+            "recomputed_layers": counter.take(),
+        }
+        return {"rows": rows, "tokens": tokens, "moved": moved, "counters": counters}
+
+
+class LayerCounter:
+    """Counts decoder layers that were computed again.
+
+    `Trainer` checkpoints a layer's `forward`: hooks of the layer run once, and those of what is
+    inside of it each time.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.outside = self.inside = 0
+        for layer in model.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.register_forward_pre_hook(self.enter)
+                next(layer.children()).register_forward_pre_hook(self.compute)
+
+    def enter(self, *_: Any) -> None:
+        self.outside += 1
+
+    def compute(self, *_: Any) -> None:
+        self.inside += 1
+
+    def take(self) -> int:
+        """Since the last call."""
+        again = max(0, self.inside - self.outside)
+        self.outside = self.inside = 0
+        return again
+
+
+@torch.no_grad()
+def fingerprints(model: nn.Module) -> Tensor:
+    """[parameters] sums of what this rank holds, by which one that moved is known."""
+    return torch.stack([fingerprint(gradients.local(p)).cpu() for p in model.parameters()])
+
+
+def share_moved(ranks: list[list[bool]]) -> float:
+    """The share of the parameters that moved on some rank."""
+    moved = [any(parameter) for parameter in zip(*ranks, strict=True)]
+    return sum(moved) / len(moved)
+
+
+def gather(mine: Any) -> list[Any]:
+    """Every rank's."""
+    if not dist.is_initialized():
+        return [mine]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone

@@ -1,0 +1,70 @@
+"""A config -> transformers' `Trainer`, which does all the work; what it did is observed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, TrainingArguments
+
+from hf_sft.observe import ObservedTrainer
+from sft import data
+from sft.data import IGNORED, Row
+
+Config = dict[str, Any]
+"""`model` {path, dtype}, `sharding` {fsdp_size, ep_size} or null, `cp_size`, `data` {seq_len},
+`arguments` of `TrainingArguments`, `resume_from`, `metrics`."""
+
+
+def train(config: Config) -> None:
+    """Train to `arguments.max_steps`."""
+    trainer = ObservedTrainer(
+        model=load(config),
+        args=arguments(config),
+        train_dataset=rows(config),
+        data_collator=collate,
+        metrics=Path(config["metrics"]),
+    )
+    trainer.train(resume_from_checkpoint=config["resume_from"])
+
+
+def load(config: Config) -> PreTrainedModel:
+    """The checkpoint's model; with `sharding`, split by transformers itself while it is loaded."""
+    more: dict[str, Any] = {}
+    if config["sharding"] is not None:
+        from transformers.distributed import DistributedConfig
+
+        more["distributed_config"] = DistributedConfig(**config["sharding"])
+    return AutoModelForCausalLM.from_pretrained(
+        config["model"]["path"], dtype=getattr(torch, config["model"]["dtype"]), **more
+    )
+
+
+def arguments(config: Config) -> TrainingArguments:
+    """`TrainingArguments`, with accelerate's context parallelism where it is asked for."""
+    more: dict[str, Any] = {}
+    if config["cp_size"] > 1:
+        from accelerate import ParallelismConfig
+
+        more["parallelism_config"] = ParallelismConfig(cp_size=config["cp_size"])
+    return TrainingArguments(**config["arguments"], **more)
+
+
+def rows(config: Config) -> list[Row]:
+    """Packed rows as `Trainer` wants them: labels beside their tokens, which the model shifts."""
+    tokenizer = AutoTokenizer.from_pretrained(config["model"]["path"])
+    documents = data.render(data.read_chats(None), tokenizer)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    packed = data.pack(documents, config["data"]["seq_len"], pad)
+    return [row | {"labels": beside(row["labels"])} for row in packed]
+
+
+def beside(labels: torch.Tensor) -> torch.Tensor:
+    """[seq] labels of the next token -> of the token itself."""
+    return torch.cat([labels.new_full((1,), IGNORED), labels[:-1]])
+
+
+def collate(rows: list[Row]) -> Row:
+    """Rows of one length, stacked; the default collator knows no `position_ids`."""
+    return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
