@@ -41,6 +41,10 @@ def run(path: Path) -> None:
         from sft.ranks import joined
 
         with joined(settings.layout) as ranks:
+            if settings.fault is not None:
+                from sft.faults import plant  # nothing of it is there otherwise
+
+                plant(settings, ranks)
             Trainer(settings, ranks).run()
 
     recorded()

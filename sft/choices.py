@@ -16,6 +16,10 @@ from sft import counters
 from sft.context.sequence import Sequence, active
 
 NAME = "choices_fingerprint"
+PLACES = "choices_by_place"
+BUCKETS = 256
+"""Places that tokens are sorted into, so that two steps' records tell how many tokens, about, had
+another choice: one where two scores were equal but for rounding, many where scores are wrong."""
 PRIME = 1_048_573
 """Sums of products below its square are exact in float64."""
 
@@ -64,7 +68,10 @@ def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
         chosen = choices.double() @ weights.double()
     else:
         chosen = ((choices + 1).square() % PRIME).sum(1).double()
-    counters.add(NAME, (chosen % PRIME * tokens.double() % PRIME).sum())
+    marks = chosen % PRIME * tokens.double() % PRIME
+    counters.add(NAME, marks.sum())
+    places = marks.new_zeros(BUCKETS)
+    counters.add(PLACES, places.index_add_(0, tokens % BUCKETS, marks))
     return x.clone()
 
 

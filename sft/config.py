@@ -24,6 +24,8 @@ class ModelConfig:
     """Folder of a transformers checkpoint."""
     dtype: str = "float32"
     """float32, or bfloat16 parameters with gradients reduced in float32."""
+    attention_dropout: float = 0.0
+    """Share of attention weights dropped in training."""
 
 
 @dataclass
@@ -36,6 +38,8 @@ class DataConfig:
     """Rows a step, over all ranks."""
     micro_batch: int = 1
     """Rows a rank computes at once."""
+    packed: bool = True
+    """Without it each document of a row is computed by itself: the same loss, if none leaks."""
     seed: int = 0
 
 
@@ -45,6 +49,10 @@ class OptimConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
+    aux_loss_coef: float = 0.0
+    """Of the loss that balances the load of experts."""
+    router_bias_rate: float = 0.0
+    """By how much a step moves the correction bias of an expert, where its router has one."""
 
 
 @dataclass
@@ -100,6 +108,8 @@ class Config:
     steps: int = 5
     seed: int = 0
     output_dir: str = "output"
+    fault: str | None = None
+    """A fault to plant, name[:strength]; `python -m sft.faults` lists them."""
 
 
 def load(path: Path) -> Config:
@@ -135,6 +145,7 @@ def check(config: Config) -> None:
         if value < 1:
             raise ConfigError(f"{name}={value} must be 1 or more")
     check_memory(config.memory, layout, config.model.dtype)
+    check_ranges(config)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -153,6 +164,20 @@ def check(config: Config) -> None:
             f"layout.ep={layout.ep} does not divide the world size {layout.world_size} "
             f"(layout.dp_shard x layout.cp)"
         )
+
+
+def check_ranges(config: Config) -> None:
+    """Reject shares and rates that are none; raises `ConfigError`."""
+    if not 0 <= config.model.attention_dropout < 1:
+        raise ConfigError(
+            f"model.attention_dropout={config.model.attention_dropout} must be 0 or more, below 1"
+        )
+    optim = config.optim
+    for name in ("aux_loss_coef", "router_bias_rate"):
+        if (value := getattr(optim, name)) < 0:
+            raise ConfigError(f"optim.{name}={value} must be 0 or more")
+    if not config.data.packed and config.layout.cp > 1:
+        raise ConfigError("data.packed=false computes whole documents; use layout.cp=1")
 
 
 def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None:

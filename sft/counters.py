@@ -25,6 +25,7 @@ layer is computed, recomputation included.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,9 +45,12 @@ def add(name: str, amount: float | Tensor) -> None:
     _counts[name] += amount
 
 
-def take() -> dict[str, float]:
-    """This rank's counters since the last call."""
-    taken = {name: float(count) for name, count in _counts.items()}
+def take() -> dict[str, Any]:
+    """This rank's counters since the last call; those that were added as vectors are lists."""
+    taken = {
+        name: count.tolist() if isinstance(count, Tensor) else float(count)
+        for name, count in _counts.items()
+    }
     _counts.clear()
     return taken
 

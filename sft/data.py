@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,13 @@ def _row(documents: list[Document], seq_len: int, pad_token: int) -> Row:
         "labels": torch.tensor([label for d in documents for label in d.labels()]),
         "position_ids": torch.cat([torch.arange(len(d.tokens)) for d in documents]),
     }
+
+
+def unpacked(row: Row) -> Iterator[Row]:
+    """The documents of a row [1, seq], each as a row of its own length."""
+    starts = (row["position_ids"][0] == 0).nonzero().flatten().tolist()
+    for start, end in pairwise([*starts, row["position_ids"].shape[1]]):
+        yield {key: value[:, start:end] for key, value in row.items()}
 
 
 def digest(rows: Row) -> str:

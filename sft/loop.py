@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, set_seed
 
-from sft import checkpoint, counters, data, gradients, model
+from sft import balance, checkpoint, choices, counters, data, gradients, model
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
@@ -29,6 +29,7 @@ class Trainer:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
         self.model = model.load(config)
+        self.balance = balance.Balance(self.model, config, ranks)
         apply.place(self.model, config.memory, ranks.device)
         apply.to_model(self.model, config.memory, ranks.device)
         self.optimizer = make_optimizer(self.model, config)
@@ -64,6 +65,7 @@ class Trainer:
         gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
         self.optimizer.step()
         self.scheduler.step()
+        self.balance.step()
         moved = self.movement.since_last()
         self.optimizer.zero_grad()
         apply.measure(self.model, self.config.memory)
@@ -77,6 +79,7 @@ class Trainer:
             "step_seconds": time.perf_counter() - started,
             "peak_memory_gib": peak_memory_gib(self.ranks),
             "params_moved": moved,
+            "fault": self.config.fault,
             **self.evidence(batch),
         }
 
@@ -87,7 +90,7 @@ class Trainer:
         over the global token count, times the ranks: the token-weighted mean over all of them.
         """
         total = torch.zeros((), device=self.ranks.device)
-        for rows in split(batch, self.config.data.micro_batch):
+        for rows in self.micro_batches(batch):
             with computing(self.sequence(rows)) as sequence:
                 logits = self.logits(rows, sequence)
                 labels = sequence.local(rows["labels"])
@@ -95,6 +98,12 @@ class Trainer:
                 (loss * self.ranks.world_size).backward()
             total += loss.detach()
         return total
+
+    def micro_batches(self, batch: Row) -> Iterable[Row]:
+        """What is computed at once: rows of documents, or one document."""
+        if self.config.data.packed:
+            return split(batch, self.config.data.micro_batch)
+        return (one for row in split(batch, 1) for one in data.unpacked(row))
 
     def logits(self, rows: Row, sequence: Sequence) -> Tensor:
         """[rows, seq / cp, vocabulary] of this rank's slice."""
@@ -130,6 +139,7 @@ class Trainer:
         }
         everyone = self.ranks.gather(mine | {"counters": counters.take() | shares})
         return {
+            **over_ranks([rank["counters"] for rank in everyone]),
             "rng_digests": [rank["rng"] for rank in everyone],
             "buffers_digest": data.digest_of(untrained(self.model)),
             "batch_digests": [rank["digest"] for rank in everyone],
@@ -158,6 +168,14 @@ def untrained(model: PreTrainedModel) -> list[Tensor]:
     trained = {name for name, parameter in named if parameter.requires_grad}
     state = model.state_dict()
     return [gradients.local(state[name]) for name in sorted(state) if name not in trained]
+
+
+def over_ranks(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Take out of the ranks' counters what is one figure for all of them, and add it up."""
+    losses = [rank.pop(balance.LOSS) for rank in counts if balance.LOSS in rank]
+    places = [rank.pop(choices.PLACES) for rank in counts if choices.PLACES in rank]
+    summed = {choices.PLACES: [sum(place) for place in zip(*places, strict=True)]} if places else {}
+    return summed | ({balance.LOSS: sum(losses)} if losses else {})
 
 
 def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:

@@ -43,6 +43,7 @@ def load(config: Config) -> PreTrainedModel:
             experts_implementation="grouped_mm" if expert_count(published) else None,
             distributed_config=distributed_config(config),
             local_files_only=True,
+            **dropout(published, config.model.attention_dropout),
         )
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
@@ -51,6 +52,13 @@ def load(config: Config) -> PreTrainedModel:
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()
+
+
+def dropout(model: PretrainedConfig, share: float) -> dict[str, float]:
+    """What sets a model's attention dropout; raises `ConfigError` where it has none."""
+    if share and not hasattr(model, "attention_dropout"):
+        raise ConfigError(f"model.attention_dropout={share}: {model.model_type} has none; use 0")
+    return {"attention_dropout": share} if share else {}
 
 
 def ep_implementation(memory: MemoryConfig) -> ModuleType:

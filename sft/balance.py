@@ -1,0 +1,147 @@
+"""What keeps experts evenly loaded: an auxiliary loss, and a bias that is moved by their load.
+
+The loss is Switch Transformers' (arXiv:2101.03961, eq. 4), taken over each row, as transformers takes
+it over a batch: `experts x sum_i share_i x probability_i`. A row's shares are summed over the ranks
+that hold it and probabilities are linear in its tokens, so that every layout has the same loss.
+Biases are those of DeepSeek-V3 (arXiv:2408.15664): after each step, the bias of an expert with less
+than the mean load of its layer goes up by a fixed rate, and down with more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sft import counters
+from sft.config import Config
+from sft.context.exchange import named_group
+from sft.context.sequence import active
+from sft.ranks import Ranks
+
+LOSS = "aux_loss"
+BIAS = "e_score_correction_bias"
+
+
+class Balance:
+    """The routers of a model, with what is asked for attached to them."""
+
+    def __init__(self, model: nn.Module, config: Config, ranks: Ranks) -> None:
+        self.ranks, self.rate = ranks, config.optim.router_bias_rate
+        self.biases = biases(model) if self.rate else {}
+        self.loads: dict[str, Tensor] = {}
+        if config.optim.aux_loss_coef:
+            rows = config.data.global_batch
+            for router in routers(model):
+                router.register_forward_hook(AuxiliaryLoss(config.optim.aux_loss_coef, rows, ranks))
+        for name in self.biases:
+            model.get_submodule(name).register_forward_pre_hook(self.counting(name))
+
+    def counting(self, name: str) -> Any:
+        """A hook on experts that counts the tokens of each."""
+
+        def count(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            hidden_states, chosen, *rest = inputs
+            return torch.ops.sft.count_load(hidden_states, chosen, name), chosen, *rest
+
+        self.loads[name] = torch.zeros_like(self.biases[name])
+        _loads[name] = self.loads[name]
+        return count
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move each layer's biases against the load of this step's global batch."""
+        for name, bias in self.biases.items():
+            load = self.ranks.sum(self.loads[name])
+            bias.add_(torch.sign(load.mean() - load), alpha=self.rate)
+            load.zero_()
+
+
+class AuxiliaryLoss:
+    """A router's hook: its share of the loss goes into the gradient and into the step's record."""
+
+    def __init__(self, coefficient: float, rows: int, ranks: Ranks) -> None:
+        self.rows = rows
+        # FSDP averages gradients over the ranks
+        self.scale = coefficient * ranks.world_size
+
+    def __call__(self, _module: nn.Module, _inputs: Any, out: Any) -> Any:
+        sequence = active()
+        if sequence is None:
+            return None
+        logits, weights, chosen = out
+        batch, length = sequence.position_ids.shape
+        experts = logits.shape[-1]
+        picked = F.one_hot(chosen, experts).flatten(0, -3).sum(-2).unflatten(0, (batch, -1)).sum(1)
+        share = torch.ops.sft.sum_over(picked.float(), sequence.group_name)
+        share = share / (length * chosen.shape[-1])
+        probability = (
+            logits.flatten(0, -2).float().softmax(-1).unflatten(0, (batch, -1)).sum(1) / length
+        )
+        loss = experts * (share * probability).sum() / self.rows
+        return logits, torch.ops.sft.attach_loss(weights, loss, self.scale), chosen
+
+
+def routers(model: nn.Module) -> list[nn.Module]:
+    """The modules that return logits, weights and experts of each token."""
+    return [module for module in model.modules() if "router" in type(module).__name__.lower()]
+
+
+def biases(model: nn.Module) -> dict[str, Tensor]:
+    """The correction bias of each layer, by the name of its experts; buffers, whole on every rank."""
+    found = {name: bias for name, bias in model.named_buffers() if name.endswith(BIAS)}
+    return {
+        name.removesuffix(BIAS).removesuffix("gate.") + "experts": bias
+        for name, bias in found.items()
+    }
+
+
+_loads: dict[str, Tensor] = {}
+
+
+def recomputing() -> bool:
+    """Whether backward is under way: what is computed now has been computed before."""
+    return torch._C._current_graph_task_id() != -1
+
+
+@torch.library.custom_op("sft::count_load", mutates_args=())
+def _count_load(x: Tensor, chosen: Tensor, name: str) -> Tensor:
+    if not recomputing():
+        ones = torch.ones_like(chosen.flatten(), dtype=_loads[name].dtype)
+        _loads[name].scatter_add_(0, chosen.flatten(), ones)
+    return x.clone()
+
+
+@torch.library.custom_op("sft::attach_loss", mutates_args=())
+def _attach_loss(x: Tensor, loss: Tensor, scale: float) -> Tensor:
+    """A copy of `x`, in whose backward `loss` gets its gradient, `scale`."""
+    if not recomputing():
+        counters.add(LOSS, loss.detach())
+    return x.clone()
+
+
+@torch.library.custom_op("sft::sum_over", mutates_args=())
+def _sum_over(x: Tensor, group: str) -> Tensor:
+    """The sum over the ranks that share a sequence; no gradient."""
+    out = x.clone()
+    if group:
+        dist.all_reduce(out, group=named_group(group))
+    return out
+
+
+def _keep_scale(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:
+    _, loss, ctx.scale = inputs
+    ctx.like = loss.new_empty(())
+
+
+_count_load.register_fake(lambda x, _chosen, _name: torch.empty_like(x))
+_count_load.register_autograd(lambda _ctx, gradient: (gradient, None, None))
+_attach_loss.register_fake(lambda x, _loss, _scale: torch.empty_like(x))
+_attach_loss.register_autograd(
+    lambda ctx, gradient: (gradient, torch.full_like(ctx.like, ctx.scale), None),
+    setup_context=_keep_scale,
+)
+_sum_over.register_fake(lambda x, _group: torch.empty_like(x))

@@ -1,0 +1,88 @@
+"""Losses that are normalised, or labels that are aligned, wrongly."""
+
+from __future__ import annotations
+
+from sft.balance import AuxiliaryLoss
+from sft.faults.patching import Plant
+from sft.faults.registry import fault
+from sft.loop import Trainer
+
+LOSS = "loss = token_losses(logits, labels) / tokens"
+LABELS = 'labels = sequence.local(rows["labels"])'
+
+
+@fault("prime#1957", "verl#2857", strength="how far from the right count", strengths=(1, 0.05))
+def loss_local_mean(at: Plant) -> None:
+    """Each rank takes the mean over its own tokens, and the ranks' means are averaged."""
+    at.edit(
+        Trainer,
+        "accumulate",
+        LOSS,
+        "own = self.trained_tokens(batch).clamp(min=1) * self.ranks.world_size\n"
+        "            loss = token_losses(logits, labels) / torch.lerp(tokens, own, _planted.strength)",
+    )
+
+
+@fault("mc#673", strength="factor on the count, 0 for the ranks of a sequence", strengths=(0, 1.01))
+def loss_count_times_cp(at: Plant) -> None:
+    """The tokens of a sequence are counted on every rank that shares it."""
+    at.edit(Trainer, "accumulate", LOSS, f"{LOSS} / (_planted.strength or self.config.layout.cp)")
+
+
+@fault("mc#906", "prime#1957")
+def loss_no_accumulation_divide(at: Plant) -> None:
+    """Means over micro-batches are summed, and not divided by their number."""
+    at.edit(
+        Trainer,
+        "accumulate",
+        LOSS,
+        f"{LOSS} * (len(batch['labels']) // self.config.data.micro_batch)",
+    )
+
+
+@fault("am#1408", strength="factor, 0 for the data-parallel ranks", strengths=(0, 1.1))
+def aux_loss_times_dp(at: Plant) -> None:
+    """The auxiliary loss is scaled by the number of data-parallel ranks."""
+    at.edit(
+        AuxiliaryLoss,
+        "__call__",
+        ".sum() / self.rows",
+        ".sum() / self.rows * (_planted.strength or _planted.config.layout.dp_shard)",
+    )
+
+
+@fault("am#3544", strength="share", strengths=(1, 0.1))
+def aux_loss_dropped(at: Plant) -> None:
+    """The auxiliary loss is reported, but its gradient is not in the router's."""
+    at.edit(
+        AuxiliaryLoss,
+        "__call__",
+        "attach_loss(weights, loss, self.scale)",
+        "attach_loss(weights, loss, self.scale * (1 - _planted.strength))",
+    )
+
+
+@fault("hf#36607", strength="tokens at the edge", strengths=(1, 2))
+def labels_shifted_in_shard(at: Plant) -> None:
+    """Labels are shifted inside of a rank's slice, so that its last token has none."""
+    at.edit(
+        Trainer,
+        "accumulate",
+        LABELS,
+        f"{LABELS}.clone()\n"
+        "            if sequence.rank < sequence.size - 1:\n"
+        "                labels[:, -int(_planted.strength):] = IGNORED",
+    )
+
+
+@fault("hf#48493", strength="share of the row", strengths=(1, 0.1))
+def labels_shifted_twice(at: Plant) -> None:
+    """Labels that the data shifted already are shifted again."""
+    at.edit(
+        Trainer,
+        "accumulate",
+        LABELS,
+        f"{LABELS}.clone()\n"
+        "            shifted = int(labels.shape[1] * _planted.strength)\n"
+        "            labels[:, :shifted] = labels.roll(-1, 1)[:, :shifted]",
+    )

@@ -1,0 +1,51 @@
+"""Ranks that wait for ever, die, or draw the same numbers; steps that take too long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from sft import checkpoint
+from sft.faults.patching import Plant
+from sft.faults.registry import fault
+from sft.loop import Trainer
+
+
+@fault("pt#143536")
+def save_rank0_only_hangs(at: Plant) -> None:
+    """Only the first rank saves, and waits for the others."""
+    at.edit(
+        Trainer,
+        "run",
+        "if self.step in self.config.checkpoint.save_at:",
+        "if self.step in self.config.checkpoint.save_at and self.ranks.rank == 0:",
+    )
+
+
+@fault("pt#143536", strength="rank", strengths=(0, 1))
+def rank_dies_at_save(at: Plant) -> None:
+    """A rank is killed while it saves."""
+
+    def die(*_: Any) -> None:
+        if at.ranks.rank == at.strength:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    at.after(checkpoint, "tensors", die)
+
+
+@fault("hf#31412")
+def rng_same_on_ranks(at: Plant) -> None:
+    """Ranks with different tokens draw the same random numbers."""
+    at.edit(Trainer, "__init__", "set_seed(config.seed + ranks.rank)", "set_seed(config.seed)")
+
+
+@fault("hf#48185", strength="seconds a step", strengths=(1, 0.3))
+def slow_step(at: Plant) -> None:
+    """A step takes a slow path."""
+
+    def wait(*_: Any) -> None:
+        time.sleep(at.strength)
+
+    at.after(Trainer, "accumulate", wait)

@@ -1,0 +1,40 @@
+"""Activation checkpointing whose second pass is not the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sft import balance
+from sft import model as models
+from sft.balance import recomputing, routers
+from sft.faults.patching import Plant
+from sft.faults.registry import fault
+from sft.faults.weights import unrepeatable
+
+
+@fault("am#3156", strength="size of the noise", strengths=(0.1, 1e-3))
+def ac_router_noise(at: Plant) -> None:
+    """Routers are noisy, and the noise is another when a layer is computed again."""
+    generator = unrepeatable()
+
+    def noisy(_router: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        if not recomputing():
+            return None
+        hidden, *rest = inputs
+        noise = torch.randn(hidden.shape, generator=generator).to(hidden)
+        return hidden + noise * at.strength, *rest
+
+    def disturb(loaded: nn.Module, _config: Any) -> None:
+        for router in routers(loaded):
+            router.register_forward_pre_hook(noisy)
+
+    at.after(models, "load", disturb)
+
+
+@fault("mc#1330", "am#3156")
+def ac_counts_twice(at: Plant) -> None:
+    """What routers count is counted again when a layer is computed again."""
+    at.around(balance, "recomputing", lambda _: lambda: False)

@@ -1,0 +1,108 @@
+"""Gradients that are not, or wrongly, reduced over the ranks, and their norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sft import gradients
+from sft.experts import CountedAllToAll
+from sft.faults.patching import Plant, PlantError
+from sft.faults.registry import fault
+from sft.loop import Trainer
+from sft.memory import apply
+
+
+@fault("hf#48687", "ds#5259", strength="factor", strengths=(2, 1.01))
+def ep_grad_scaled(at: Plant) -> None:
+    """The gradients of experts are a factor too large (by default as many as the ranks of a pair)."""
+
+    def scale(_loss: Tensor, trainer: Trainer, *_: Any) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            if gradients.group_of(name) == "experts" and parameter.grad is not None:
+                gradients.local(parameter.grad).mul_(at.strength)
+
+    at.after(Trainer, "accumulate", scale)
+
+
+@fault("hf#48205", "titan#4054", strength="share of the weights", strengths=(1, 0.05))
+def router_grad_detached(at: Plant) -> None:
+    """No gradient flows from the experts' weights into the router."""
+    at.edit(
+        CountedAllToAll,
+        "__call__",
+        "top_k_weights.unsqueeze(-1)",
+        "(top_k_weights * (1 - _planted.strength)"
+        " + top_k_weights.detach() * _planted.strength).unsqueeze(-1)",
+    )
+
+
+class OwnShareOnly:
+    """In place of FSDP's reduce-scatter: a rank keeps its own gradients of the rows it holds."""
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: Any,
+        op: Any,
+        async_op: bool = False,
+    ) -> None:
+        output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
+
+
+@fault("pt#160285", "titan#4054", strength="layer", strengths=(0, 1))
+def grad_reduce_skipped(at: Plant) -> None:
+    """The gradients of one layer are not summed over the ranks."""
+
+    def skip(_: None, trainer: Trainer, *_rest: Any) -> None:
+        layer: Any = apply.decoder_layers(trainer.model)[int(at.strength)]
+        if not hasattr(layer, "set_custom_reduce_scatter"):
+            raise PlantError(f"{type(layer).__name__} is no FSDP module of its own: use more ranks")
+        layer.set_custom_reduce_scatter(OwnShareOnly())
+
+    at.after(Trainer, "__init__", skip)
+
+
+@fault("hf#48205", strength="rank", strengths=(0, 1))
+def expert_scores_swapped(at: Plant) -> None:
+    """On one rank the experts of a token trade their weights."""
+    at.edit(
+        CountedAllToAll,
+        "__call__",
+        "    chosen = top_k_index.flatten()",
+        "    if dist.get_rank() == _planted.strength:\n"
+        "        top_k_weights = top_k_weights.flip(-1)\n"
+        "    chosen = top_k_index.flatten()",
+    )
+
+
+@fault("am#3816", "mc#5916", strength="share", strengths=(1, 0.1))
+def grad_norm_local_experts(at: Plant) -> None:
+    """The gradient norm, that clipping goes by, sees this rank's experts only."""
+    at.edit(
+        gradients,
+        "norms",
+        "        dist.all_reduce(stacked)",
+        "        experts, mine = list(squares).index('experts'), stacked.clone()\n"
+        "        dist.all_reduce(stacked)\n"
+        "        lost = (stacked - mine)[experts] * _planted.strength\n"
+        "        stacked[experts] = stacked[experts] - lost",
+    )
+
+
+@fault("ds#8475", strength="replicas counted", strengths=(2, 1.1))
+def grad_norm_counts_replicas(at: Plant) -> None:
+    """The gradient norm counts the gradients of experts once for each rank that has a copy."""
+    at.edit(
+        gradients,
+        "norms",
+        "squares[group] = squares[group] + share",
+        "squares[group] = squares[group] + share * "
+        "(_planted.strength if group == 'experts' else 1)",
+    )
