@@ -1,8 +1,10 @@
 """What keeps experts evenly loaded: an auxiliary loss, and a bias that is moved by their load.
 
-The loss is Switch Transformers' (arXiv:2101.03961, eq. 4), taken over each row, as transformers takes
-it over a batch: `experts x sum_i share_i x probability_i`. A row's shares are summed over the ranks
-that hold it and probabilities are linear in its tokens, so that every layout has the same loss.
+The loss is taken over each document, as DeepSeek-V3's (arXiv:2412.19437, eq. 17) over a sequence:
+the mean over its tokens of `experts x sum_i share_i x probability_i`, where share_i is the part of
+the document's picks that expert i has. Shares have no gradient and are summed over the ranks that
+hold the document; probabilities are each token's own. So every layout has the same loss.
+
 Biases are those of DeepSeek-V3 (arXiv:2408.15664): after each step, the bias of an expert with less
 than the mean load of its layer goes up by a fixed rate, and down with more.
 """
@@ -34,9 +36,9 @@ class Balance:
         self.biases = biases(model) if self.rate else {}
         self.loads: dict[str, Tensor] = {}
         if config.optim.aux_loss_coef:
-            rows = config.data.global_batch
+            hook = AuxiliaryLoss(config, ranks)
             for router in routers(model):
-                router.register_forward_hook(AuxiliaryLoss(config.optim.aux_loss_coef, rows, ranks))
+                router.register_forward_hook(hook)
         for name in self.biases:
             model.get_submodule(name).register_forward_pre_hook(self.counting(name))
 
@@ -63,26 +65,38 @@ class Balance:
 class AuxiliaryLoss:
     """A router's hook: its share of the loss goes into the gradient and into the step's record."""
 
-    def __init__(self, coefficient: float, rows: int, ranks: Ranks) -> None:
-        self.rows = rows
+    def __init__(self, config: Config, ranks: Ranks) -> None:
+        self.tokens = config.data.global_batch * config.data.seq_len
         # FSDP averages gradients over the ranks
-        self.scale = coefficient * ranks.world_size
+        self.scale = config.optim.aux_loss_coef * ranks.world_size
 
     def __call__(self, _module: nn.Module, _inputs: Any, out: Any) -> Any:
         sequence = active()
         if sequence is None:
             return None
         logits, weights, chosen = out
-        batch, length = sequence.position_ids.shape
-        experts = logits.shape[-1]
-        picked = F.one_hot(chosen, experts).flatten(0, -3).sum(-2).unflatten(0, (batch, -1)).sum(1)
-        share = torch.ops.sft.sum_over(picked.float(), sequence.group_name)
-        share = share / (length * chosen.shape[-1])
-        probability = (
-            logits.flatten(0, -2).float().softmax(-1).unflatten(0, (batch, -1)).sum(1) / length
-        )
-        loss = experts * (share * probability).sum() / self.rows
+        documents, experts = sequence.document_ids, logits.shape[-1]
+        mine = sequence.local(documents)
+        picked = F.one_hot(chosen, experts).flatten(0, -3).sum(-2).float()
+        # a row has no more documents than tokens
+        shares = picked.new_zeros(*documents.shape, experts)
+        shares = shares.scatter_add(1, wide(mine, experts), picked.view(*mine.shape, experts))
+        shares = torch.ops.sft.sum_over(shares, sequence.group_name)
+        shares = shares / tokens_of(documents).unsqueeze(-1) / chosen.shape[-1]
+        probability = logits.flatten(0, -2).float().softmax(-1).view(*mine.shape, experts)
+        loss = experts * (shares.gather(1, wide(mine, experts)) * probability).sum() / self.tokens
         return logits, torch.ops.sft.attach_loss(weights, loss, self.scale), chosen
+
+
+def tokens_of(documents: Tensor) -> Tensor:
+    """[batch, seq] document ids -> [batch, seq] tokens of each document, at least one."""
+    counts = torch.zeros_like(documents, dtype=torch.float32)
+    return counts.scatter_add(1, documents, torch.ones_like(counts)).clamp(min=1)
+
+
+def wide(index: Tensor, size: int) -> Tensor:
+    """[batch, seq] -> [batch, seq, size], to gather and scatter vectors by."""
+    return index.unsqueeze(-1).expand(-1, -1, size)
 
 
 def routers(model: nn.Module) -> list[nn.Module]:
@@ -91,7 +105,7 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 def biases(model: nn.Module) -> dict[str, Tensor]:
-    """The correction bias of each layer, by the name of its experts; buffers, whole on every rank."""
+    """The correction bias of each layer (a buffer, whole on every rank) by its experts' name."""
     found = {name: bias for name, bias in model.named_buffers() if name.endswith(BIAS)}
     return {
         name.removesuffix(BIAS).removesuffix("gate.") + "experts": bias

@@ -18,7 +18,7 @@ from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
 from sft.memory import apply
-from sft.metrics import Movement, Record, peak_memory_gib, write
+from sft.metrics import Movement, Record, peak_memory_gib, worst, write
 from sft.ranks import Ranks
 
 
@@ -29,8 +29,8 @@ class Trainer:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
         self.model = model.load(config)
-        self.balance = balance.Balance(self.model, config, ranks)
         apply.place(self.model, config.memory, ranks.device)
+        self.balance = balance.Balance(self.model, config, ranks)
         apply.to_model(self.model, config.memory, ranks.device)
         self.optimizer = make_optimizer(self.model, config)
         apply.to_optimizer(self.optimizer, config.memory, ranks.device)
@@ -56,7 +56,7 @@ class Trainer:
 
     def train_step(self, batch: Row) -> Record:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         self.step += 1
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
@@ -77,6 +77,7 @@ class Trainer:
             "lr": lr,
             "tokens": int(tokens.item()),
             "step_seconds": time.perf_counter() - started,
+            "step_cpu_seconds": worst(time.process_time() - worked, self.ranks),
             "peak_memory_gib": peak_memory_gib(self.ranks),
             "params_moved": moved,
             "fault": self.config.fault,

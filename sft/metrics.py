@@ -35,10 +35,15 @@ def peak_memory_gib(ranks: Ranks) -> float:
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10  # KiB on Linux
     else:
         used = torch.accelerator.max_memory_allocated(ranks.device)
-    worst = torch.tensor(used / 2**30, device=ranks.device)
+    return worst(used / 2**30, ranks)
+
+
+def worst(figure: float, ranks: Ranks) -> float:
+    """The largest of the ranks' figures."""
+    largest = torch.tensor(figure, device=ranks.device)
     if ranks.world_size > 1:
-        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    return worst.item()
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return largest.item()
 
 
 class Movement:

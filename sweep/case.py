@@ -34,11 +34,18 @@ class Case(BaseModel):
     seed: int
     steps: int
     world_size: int
+    fault: str | None = None  # planted, to see what catches it
 
     @property
     def variation(self) -> str:
         """What its id says beyond arch, layout and feature: empty, or for instance `-seed_1`."""
-        return self.id.removeprefix(f"{self.arch}-{self.layout}-{self.feature}")
+        named = f"{self.arch}-{self.layout}-{self.feature}{fault_suffix(self.fault)}"
+        return self.id.removeprefix(named)
+
+    @property
+    def clean_id(self) -> str:
+        """The id of the same case without the fault planted in it."""
+        return f"{self.arch}-{self.layout}-{self.feature}{self.variation}"
 
 
 def layout_name(layout: LayoutConf) -> str:
@@ -77,7 +84,8 @@ def case_of(settings: Settings, suffix: str = "") -> Case:
     """The labels of the composed case; `suffix` tells apart what its three names do not."""
     layout = layout_name(settings.layout)
     return Case(
-        id=f"{settings.arch.name}-{layout}-{settings.feature.name}{suffix}",
+        id=f"{settings.arch.name}-{layout}-{settings.feature.name}"
+        f"{fault_suffix(settings.fault)}{suffix}",
         arch=settings.arch.name,
         layout=layout,
         feature=settings.feature.name,
@@ -88,7 +96,13 @@ def case_of(settings: Settings, suffix: str = "") -> Case:
         seed=settings.seed,
         steps=settings.steps,
         world_size=settings.layout.world_size,
+        fault=settings.fault,
     )
+
+
+def fault_suffix(fault: str | None) -> str:
+    """What a case's id says of a planted fault: empty, or `-fault_ep_grad_scaled_2`."""
+    return "" if fault is None else "-" + slug(f"fault_{fault.replace(':', '_')}", limit=60)
 
 
 def slug(text: str, limit: int = 40) -> str:

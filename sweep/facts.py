@@ -28,7 +28,9 @@ class Step(BaseModel):
     grad_norm: float
     lr: float | None = None
     tokens: int | None = None  # that the loss was taken over, in the global batch
+    aux_loss: float | None = None  # that balances experts, over the global batch, unscaled
     step_seconds: float | None = None
+    step_cpu_seconds: float | None = None  # of the rank that works the most
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
@@ -36,6 +38,7 @@ class Step(BaseModel):
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
     buffers_digest: str | None = None  # of what is saved but not trained
+    choices_by_place: list[float] = Field(default_factory=list)  # tokens' choices, by their place
     counters: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -14,7 +14,7 @@ from sweep.machine import Machine
 from sweep.schema import Settings
 
 Compose = Callable[[Sequence[str]], DictConfig]
-NAMED = ("arch", "layout", "feature")  # what a case's id says in any case
+NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def plan_one(
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
     unavailable = trainers.of(settings).unavailable(settings)
+    if settings.fault is not None and settings.trainer.name != "sft":
+        unavailable = f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     return Planned(case, settings, tuple(overrides), unavailable)
 
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from sweep import estimates, history, listing, shards, suite
 from sweep.earlier import Earlier
 from sweep.errors import RequestError
+from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, plan, varying_keys
 from sweep.slots import Pool
@@ -29,6 +30,7 @@ class Request:
     plan_only: bool
     detach: bool
     outputs: Path
+    caught_by: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, config: DictConfig) -> Request:
@@ -45,7 +47,13 @@ class Request:
             plan_only=config.plan,
             detach=config.detach,
             outputs=outputs,
+            caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
+
+    @property
+    def conclusion(self) -> Conclusion | None:
+        """What a suite of planted faults makes of its results; None for any other."""
+        return Detection(self.caught_by).conclude if self.caught_by else None
 
     def cases(
         self, overrides: Sequence[Override], compose: Compose, machine: Machine

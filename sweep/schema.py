@@ -76,6 +76,7 @@ class FeatureConf:
     optim_offload: bool = False
     full_offload: bool = False
     ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
+    packed: bool = True  # false: each document of a row is computed by itself
     # save after each of these steps, and go on from there in fresh processes, one after another
     resume_at: list[int] = field(default_factory=list)
     min_steps: int | None = None  # the case trains at least so many
@@ -192,6 +193,8 @@ class OptimConf:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
+    aux_loss_coef: float = 0.0  # of the loss that balances the load of experts
+    router_bias_rate: float = 0.0  # by how much a step moves the routers' correction biases
 
 
 @dataclass
@@ -209,6 +212,7 @@ class SuiteConf:
 
     name: str = MISSING
     rows: list[dict[str, Any]] = MISSING  # each the product of what it lists
+    caught_by: dict[str, list[str]] = field(default_factory=dict)  # check -> faults it is meant for
 
 
 @dataclass
@@ -227,6 +231,8 @@ class Settings:
     device: Device = Device.auto
     steps: int = 5
     seed: int = 0
+    attention_dropout: float = 0.0
+    fault: str | None = None  # name[:strength] of one to plant, to see what catches it
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
     suite: SuiteConf | None = None
     shard: str | None = None  # I/N: the I-th of N parts

@@ -20,6 +20,7 @@ from sweep.checks import Context
 from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
+from sweep.faults import Conclusion
 from sweep.folder import claim, leave, write_plan
 from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
@@ -59,8 +60,10 @@ class Session:
         earlier: Earlier | None = None,
         live: bool = True,
         detach: bool = False,
+        conclusion: Conclusion | None = None,
     ) -> None:
         ready()
+        self._conclusion = conclusion  # what the suite makes of the results, and its exit code
         settings = planned[0].settings
         outputs = Path(settings.outputs)
         location = Location.at(outputs)  # a wrong one is told before anything is made
@@ -220,6 +223,8 @@ class Session:
             return INTERRUPTED
         if self._left and problem is None and all(one.judgement.verdict.good for one in results):
             return 0 if self.detach else 3  # neither green nor red yet
+        if self._conclusion is not None and problem is None:
+            return self._conclusion(self.folder, results)
         return report.exit_code(results, problem)
 
     def _say_what_is_missing(self, results: int) -> None:

@@ -32,8 +32,9 @@ class CaseSweeper(BasicSweeper):
         if request.detach and not launcher.detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
         session = Session(
-            planned, machine, request.experiment, request.earlier, detach=request.detach
-        )
+            planned, machine, request.experiment, request.earlier,
+            detach=request.detach, conclusion=request.conclusion,
+        )  # fmt: skip
         launcher.observer = session
         sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))
 

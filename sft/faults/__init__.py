@@ -1,8 +1,9 @@
 """Faults that trainers really have, planted on request: `fault: name[:strength]` in a config file.
 
-For measuring what catches them. Nothing here is imported unless a fault is asked for. A fault changes
-one place, by wrapping it or by editing its source; where that place is gone, or reads otherwise than
-it did, the run refuses to start, so that a fault that did nothing never counts as one not caught.
+For measuring what catches them. Nothing here is imported unless a fault is asked for. A fault
+changes one place, by wrapping it or by editing its source; where that place is gone, or reads
+otherwise than it did, the run refuses to start: a fault that did nothing never counts as one that
+was not caught.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from transformers import masking_utils
 
 from sft.context import attention, gated_delta, indexer, mamba, masks, recurrence
 from sft.context.sequence import Sequence, current
-from sft.faults.patching import Function, Plant
+from sft.faults.patching import Function, Plant, PlantError
 from sft.faults.registry import fault
 from sft.loop import Trainer
 
@@ -79,9 +80,15 @@ def cp_state_not_carried(at: Plant) -> None:
 
         return cut
 
-    for user in (gated_delta, mamba):  # each imported it
-        assert user.documents_in_chunks is recurrence.documents_in_chunks
+    around_chunks(at, make)
+
+
+def around_chunks(at: Plant, make: Callable[[Function], Function]) -> None:
+    """Change which documents the recurrent layers see."""
     at.around(recurrence, "documents_in_chunks", make)
+    for user in (gated_delta, mamba):
+        if user.documents_in_chunks is not recurrence.documents_in_chunks:
+            raise PlantError(f"{user.__name__} has documents_in_chunks from elsewhere")
 
 
 @fault("acc#4177", "NVIDIA-NeMo/Megatron-Bridge#2667")
@@ -170,7 +177,7 @@ def recurrent_state_not_reset(at: Plant) -> None:
 
         return one
 
-    at.around(recurrence, "documents_in_chunks", make)
+    around_chunks(at, make)
 
 
 @fault("the suite this starts from")

@@ -19,7 +19,8 @@ def loss_local_mean(at: Plant) -> None:
         "accumulate",
         LOSS,
         "own = self.trained_tokens(batch).clamp(min=1) * self.ranks.world_size\n"
-        "            loss = token_losses(logits, labels) / torch.lerp(tokens, own, _planted.strength)",
+        "            tokens_here = torch.lerp(tokens, own, _planted.strength)\n"
+        "            loss = token_losses(logits, labels) / tokens_here",
     )
 
 
@@ -46,8 +47,8 @@ def aux_loss_times_dp(at: Plant) -> None:
     at.edit(
         AuxiliaryLoss,
         "__call__",
-        ".sum() / self.rows",
-        ".sum() / self.rows * (_planted.strength or _planted.config.layout.dp_shard)",
+        ").sum() / self.tokens",
+        ").sum() / self.tokens * (_planted.strength or _planted.config.layout.dp_shard)",
     )
 
 

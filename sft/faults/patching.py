@@ -1,7 +1,6 @@
 """The two ways to change a place in running code: put something around it, or edit its source."""
 
 from __future__ import annotations
-
 import __future__
 
 import functools
@@ -10,7 +9,7 @@ import linecache
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -34,11 +33,13 @@ class Plant:
     config: Config
     ranks: Ranks
     strength: float
+    changed: list[tuple[Owner, str, Function]] = field(default_factory=list)
+    """What was there before, in order."""
 
     def around(self, owner: Owner, name: str, make: Callable[[Function], Function]) -> None:
         """Let `make(original)` serve in place of `owner.name`."""
         original = found(owner, name)
-        substitute(owner, name, original, functools.wraps(original)(make(original)))
+        self.substitute(owner, name, functools.wraps(original)(make(original)))
 
     def after(self, owner: Owner, name: str, then: Callable[..., Any]) -> None:
         """Let `then(result, *arguments)` run when `owner.name` returns; a value replaces its."""
@@ -62,17 +63,31 @@ class Plant:
         source = textwrap.dedent(inspect.getsource(original))
         if source.count(old) != 1:
             raise PlantError(
-                f"{described(owner)}.{name} has {source.count(old) or 'no'} place"
-                f"{'s' if source.count(old) > 1 else ''} that reads {old!r}; mend it in sft/faults"
+                f"{described(owner)}.{name} reads {old!r} {source.count(old)} times, not once;"
+                " mend it in sft/faults"
             )
         function = compiled(original, name, source.replace(old, new))
         inspect.unwrap(original).__globals__[HANDLE] = self
-        substitute(owner, name, original, function)
+        self.substitute(owner, name, function)
+
+    def substitute(self, owner: Owner, name: str, new: Function) -> None:
+        """Put `new` in place of `owner.name`, wherever the trainer imported it."""
+        original = getattr(owner, name)
+        places = [(owner, name), *imports_of(original)]
+        for place, key in dict.fromkeys(places):
+            self.changed.append((place, key, original))
+            setattr(place, key, new)
+
+    def restore(self) -> None:
+        """Put back what was there."""
+        while self.changed:
+            owner, name, original = self.changed.pop()
+            setattr(owner, name, original)
 
 
 def found(owner: Owner, name: str) -> Function:
-    """`owner.name`; raises `PlantError` where there is none of that name."""
-    original = getattr(owner, name, None)
+    """`owner`'s own `name`; raises `PlantError` where there is none, or it is inherited."""
+    original = vars(owner).get(name)
     if not callable(original):
         raise PlantError(f"{described(owner)} has no {name} any more; mend it in sft/faults")
     return original  # type: ignore[no-any-return]
@@ -94,11 +109,7 @@ def compiled(original: Function, name: str, source: str) -> Function:
     return scope[name]  # type: ignore[no-any-return]
 
 
-def substitute(owner: Owner, name: str, original: Function, new: Function) -> None:
-    """Put `new` in place of `original`, wherever the trainer imported it."""
-    setattr(owner, name, new)
-    for module in list(sys.modules.values()):
-        if module is not None and module.__name__.partition(".")[0] == "sft":
-            for key, value in list(vars(module).items()):
-                if value is original:
-                    setattr(module, key, new)
+def imports_of(function: Function) -> list[tuple[ModuleType, str]]:
+    """The modules of the trainer that have a function, and under which name."""
+    ours = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "sft"]
+    return [(m, key) for m in ours for key, value in list(vars(m).items()) if value is function]

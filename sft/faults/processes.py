@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
+import torch
+
 from sft import checkpoint
-from sft.faults.patching import Plant
+from sft.faults.patching import Function, Plant
 from sft.faults.registry import fault
 from sft.loop import Trainer
 
@@ -41,11 +42,17 @@ def rng_same_on_ranks(at: Plant) -> None:
     at.edit(Trainer, "__init__", "set_seed(config.seed + ranks.rank)", "set_seed(config.seed)")
 
 
-@fault("hf#48185", strength="seconds a step", strengths=(1, 0.3))
+@fault("hf#48185", strength="times the forward pass", strengths=(8, 4))
 def slow_step(at: Plant) -> None:
-    """A step takes a slow path."""
+    """A forward pass takes a slow path, to the same result."""
 
-    def wait(*_: Any) -> None:
-        time.sleep(at.strength)
+    def make(logits: Function) -> Function:
+        def slow(*args: Any) -> Any:
+            with torch.no_grad():
+                for _ in range(int(at.strength) - 1):
+                    logits(*args)
+            return logits(*args)
 
-    at.after(Trainer, "accumulate", wait)
+        return slow
+
+    at.around(Trainer, "logits", make)

@@ -17,7 +17,7 @@ from sft.memory import apply
 
 @fault("hf#48687", "ds#5259", strength="factor", strengths=(2, 1.01))
 def ep_grad_scaled(at: Plant) -> None:
-    """The gradients of experts are a factor too large (by default as many as the ranks of a pair)."""
+    """The gradients of experts are a factor too large, as by the ranks they are split over."""
 
     def scale(_loss: Tensor, trainer: Trainer, *_: Any) -> None:
         for name, parameter in trainer.model.named_parameters():

@@ -30,6 +30,7 @@ class Finding(BaseModel):
     folder: str = ""  # where to look, relative to the case's folder
     advisory: bool = False  # shown, but never fails the case
     known: str = ""  # the issue of a failure that is known
+    margin: float | None = None  # how many times its threshold the farthest figure is
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sweep.facts import Facts
 class Baseline:
     """An earlier run of a case."""
 
-    kind: str  # last good, pinned
+    kind: str  # last good, pinned, or clean: the same case without the fault planted in it
     facts: Facts
 
     @property
@@ -38,6 +38,11 @@ class Baseline:
 
 def of(facts: Facts, context: Context) -> Iterator[Baseline]:
     """Those that there are; a sweep that is both is the last good one."""
+    if facts.case.fault is not None:
+        clean = context.sweep.get(facts.case.clean_id)
+        if clean is not None:
+            yield Baseline("clean", clean)
+        return
     last, pinned = context.last_good.get(facts.case.id), context.pinned.get(facts.case.id)
     if last is not None:
         yield Baseline("last good", last)

@@ -12,10 +12,17 @@ from functools import cached_property
 from itertools import takewhile
 
 from sweep import thresholds
-from sweep.checks.differences import Pair, Series, in_common, same_choices, series
+from sweep.checks.differences import (
+    Pair,
+    Series,
+    in_common,
+    places_apart,
+    same_choices,
+    series,
+)
 from sweep.facts import Facts, Step
 
-FIGURES = ("loss", "grad_norm")
+FIGURES = ("loss", "grad_norm", "aux_loss")
 AFTER = "loss_after_choice"
 
 
@@ -97,6 +104,29 @@ class Comparison:
                 return f"step {ours.step}: a gradient of {_and(more)}, unlike {self.name}"
         return ""
 
+    def other_buffers(self) -> str:
+        """The first step at which what is not trained differs; empty if it never does."""
+        for ours, theirs in self.alike:
+            if None not in (ours.buffers_digest, theirs.buffers_digest) and (
+                ours.buffers_digest != theirs.buffers_digest
+            ):
+                return (
+                    f"step {ours.step}: untrained buffers (routers' biases) are"
+                    f" {ours.buffers_digest}, {theirs.buffers_digest} in {self.name}"
+                )
+        return ""
+
+    def too_many_choices(self) -> str:
+        """Where more tokens are routed differently than equal scores explain; empty if nowhere."""
+        limit = thresholds.configured(self.check, "choices", self.facts.case)
+        apart = places_apart(self.after[0]) if self.after else 0
+        if limit is None or apart <= limit.value:
+            return ""
+        return (
+            f"step {self.after[0][0].step}: tokens at {apart} places of the batch have other"
+            f" experts or keys than in {self.name}; threshold {limit.value:g} ({limit.source})"
+        )
+
     def too_far(self) -> str:
         """What goes wrong first, and the names of what else does; empty if nothing does.
 
@@ -114,6 +144,19 @@ class Comparison:
         others = [self.series[order].name for _, order, _ in found if order != first]
         also = f"; also beyond theirs: {', '.join(others)}" if others else ""
         return self.series[first].said(limit, "", self.name) + also
+
+    def margin(self) -> float | None:
+        """How many times its threshold the farthest figure is; None if none can be compared."""
+        limits = ((one, thresholds.of_case(self.check, _figures(one), self.facts.case))
+                  for one in self.series)  # fmt: skip
+        margins = [one.margin(limit) for one, limit in limits]
+        return max([*margins, *self._margin_of_choices()], default=None)
+
+    def _margin_of_choices(self) -> list[float]:
+        limit = thresholds.configured(self.check, "choices", self.facts.case)
+        if limit is None or not self.after:
+            return []
+        return [places_apart(self.after[0]) / limit.value]
 
     def another_choice(self) -> str:
         """From where on choices fall differently, and what that does; empty if they do not."""
@@ -143,6 +186,8 @@ class Comparison:
 def _series(pairs: Sequence[Pair]) -> Iterator[Series]:
     yield _loss(pairs)
     yield series("grad_norm", lambda step: step.grad_norm, pairs)
+    if all(step.aux_loss is not None for pair in pairs for step in pair):
+        yield series("aux_loss", lambda step: step.aux_loss or 0.0, pairs)
     groups = [step.grad_norm_groups.keys() for pair in pairs for step in pair]
     for group in sorted(set(groups[0]).intersection(*groups)):
         yield series(f"grad_norm of {group}", _norm_of(group), pairs)
@@ -158,7 +203,8 @@ def _loss(pairs: Sequence[Pair]) -> Series:
 
 def _figures(one: Series) -> tuple[str, ...]:
     """What a threshold may be given for: `grad_norm_router`, else `grad_norm`."""
-    return one.name.replace(" of ", "_"), one.name.split(" of ")[0]
+    general = "loss" if one.name == "aux_loss" else one.name.split(" of ")[0]
+    return one.name.replace(" of ", "_"), general
 
 
 def _and(names: set[str]) -> str:

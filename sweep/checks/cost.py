@@ -63,6 +63,12 @@ def step_seconds(facts: Facts) -> float | None:
     return median(taken) if taken else None
 
 
+def step_cpu_seconds(facts: Facts) -> float | None:
+    """The median work of a step, which other programs on the machine do not lengthen."""
+    taken = [one.step_cpu_seconds for one in _warm(facts) if one.step_cpu_seconds is not None]
+    return median(taken) if taken else None
+
+
 def first_step_seconds(facts: Facts) -> float | None:
     """From the start to the first step reported."""
     return facts.launches[0].first_step_seconds if facts.launches else None
@@ -86,6 +92,7 @@ def memory_growth(facts: Facts) -> float | None:
 
 FIGURES = (
     Figure("step_seconds", "a step", step_seconds, "s"),
+    Figure("step_cpu_seconds", "the work of a step", step_cpu_seconds, "CPU s"),
     Figure("first_step_seconds", "the time to the first step", first_step_seconds, "s"),
     Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
 )

@@ -61,6 +61,11 @@ class Series:
         values = [one.relative if self.is_relative else one.signed for one in self.points]
         return sum(values) / len(values)
 
+    def margin(self, limit: Threshold) -> float:
+        """How many times its threshold the farthest point, or the mean, is."""
+        mean = abs(self.mean) / limit.mean if limit.mean is not None else 0.0
+        return max(self.largest / limit.value, mean)
+
     def first_beyond(self, limit: Threshold) -> int | None:
         """The first step that is too far; the first of all if only the mean is; None if none is."""
         far = [one.step for one in self.points if self.size(one) > limit.value]
@@ -107,6 +112,12 @@ def series(
     """A figure of the pairs, of which there is at least one."""
     points = [Point(ours.step, figure(ours), figure(theirs)) for ours, theirs in pairs]
     return Series(name, points, is_relative)
+
+
+def places_apart(pair: Pair) -> int:
+    """How many places of the batch have a token whose experts or keys are others."""
+    ours, theirs = (step.choices_by_place for step in pair)
+    return sum(a != b for a, b in zip(ours, theirs, strict=False))
 
 
 def same_choices(pair: Pair) -> bool:

@@ -79,6 +79,8 @@ def check(facts: Facts, _context: Context) -> Finding:
                 unseen.append(evidence.counter)
             elif problem:
                 return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
+        if alike := _same_stream(launch):
+            return _finding(Outcome.FAIL, f"{launch.name}: {alike}", launch.directory)
     if not facts.launches:
         return _finding(Outcome.INCONCLUSIVE, "nothing ran")
     if unseen:
@@ -102,6 +104,17 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
     if not failed or (len(failed) < len(steps) and not evidence.every_step):
         return ""
     return f"{evidence.otherwise} ({evidence.counter} at step {failed[0]})"
+
+
+def _same_stream(launch: LaunchFacts) -> str:
+    """The first step at which two ranks, which have different tokens, draw the same numbers."""
+    for step in launch.metrics.steps:
+        streams = step.rng_digests
+        twin = next((rank for rank, one in enumerate(streams) if one in streams[:rank]), None)
+        if twin is not None:
+            first = streams.index(streams[twin])
+            return f"ranks {first} and {twin} have the same random stream at step {step.step}"
+    return ""
 
 
 def _figures(ranks: float | Iterable[float]) -> Ranks:

@@ -27,6 +27,8 @@ def check(facts: Facts, context: Context) -> Finding | None:
     compared = Comparison(facts, reference, reference.case.id, "parity")
     outcome, message = _judged(compared)
     finding = _finding(outcome, message, compared.metrics())
+    if outcome is Outcome.FAIL:
+        finding.margin = compared.margin()
     if outcome is not Outcome.PASS and facts.launches:
         finding.folder = facts.launches[0].directory
     finding.advisory = bool(compared.pairs) and not compared.reports_batches
@@ -37,7 +39,13 @@ def _judged(compared: Comparison) -> tuple[Outcome, str]:
     if not compared.pairs:
         return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
     try:
-        beyond = compared.other_batch() or compared.other_groups() or compared.too_far()
+        beyond = (
+            compared.other_batch()
+            or compared.other_groups()
+            or compared.other_buffers()
+            or compared.too_far()
+            or compared.too_many_choices()
+        )
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if not compared.reports_batches:

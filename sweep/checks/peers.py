@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sweep.checks import finite
 from sweep.facts import Facts
 
-BASE = ("base", "none", "resume", "none_resume", "resume_twice")
+BASE = ("none", "base", "none_resume", "resume", "none_resume_twice", "resume_twice")
 """What runs a layout as it is; a resume does by its first launch."""
 
 LABELS = ("arch", "scale", "dtype", "device", "seed", "trainer", "variation")
@@ -17,12 +17,15 @@ def candidates(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
     """What the case may be compared with, the best first; empty if it is the reference itself.
 
     A feature is compared with the base case of its layout. Base cases are compared with the one
-    that needs the least: one process, else the fewest ranks, and no sequence split.
+    that needs the least: one process, else the fewest ranks, and no sequence split. A planted fault
+    is compared as its case would be, and with the reference itself where that is its case.
     """
     bases = sorted((one for one in sweep.values() if _is_alike(one, facts)), key=_rank)
     others = [one for one in bases if one.case.id != facts.case.id]
     if facts.case.feature not in BASE:
         return sorted(others, key=lambda one: one.case.layout != facts.case.layout)
+    if facts.case.fault is not None:
+        return others
     return [one for one in others if _rank(one) < _rank(facts)]
 
 
@@ -33,7 +36,7 @@ def is_whole(facts: Facts) -> bool:
 
 def _is_alike(one: Facts, facts: Facts) -> bool:
     is_same = all(getattr(one.case, name) == getattr(facts.case, name) for name in LABELS)
-    return is_same and one.case.feature in BASE
+    return is_same and one.case.feature in BASE and one.case.fault is None
 
 
 def _rank(facts: Facts) -> tuple[int, int, int, int, str]:

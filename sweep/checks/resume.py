@@ -55,7 +55,16 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
     except RequestError as error:
         return _finding(Outcome.INCONCLUSIVE, str(error), metrics, resumed.directory)
     outcome = Outcome.FAIL if problem else Outcome.PASS
-    return _finding(outcome, problem, metrics, resumed.directory if problem else "")
+    finding = _finding(outcome, problem, metrics, resumed.directory if problem else "")
+    if problem:
+        finding.margin = _margin(compared, facts)
+    return finding
+
+
+def _margin(compared: Sequence[Series], facts: Facts) -> float:
+    """How many times its threshold the farthest figure is."""
+    limits = (thresholds.of_case("resume", (one.name,), facts.case) for one in compared)
+    return max(one.margin(limit) for one, limit in zip(compared, limits, strict=True))
 
 
 def _unequal(pairs: list[Pair]) -> str:

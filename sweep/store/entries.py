@@ -48,6 +48,7 @@ def labels(result: Result) -> dict[str, str]:
     return {
         **(result.facts.environment if result.facts else {}),
         **{label: str(case[label]) for label in LABELS},
+        "fault": result.case.fault or "none",
         "case_id": result.case.id,
     }
 

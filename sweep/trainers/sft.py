@@ -31,11 +31,18 @@ class SftTrainer:
                 return "DeepEP dispatch needs experts on more ranks than one"
             if settings.dtype is not Dtype.bfloat16:
                 return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
-        if feature.full_offload and layout.world_size == 1:
-            return "full offloading is FSDP's, which one process does not have"
-        if layout.nodes > 1:
-            return "sft runs on one node"
-        return None
+        reasons = (
+            (
+                feature.full_offload and layout.world_size == 1,
+                "full offloading is FSDP's, which one process does not have",
+            ),
+            (
+                not feature.packed and layout.cp > 1,
+                "documents are computed one by one, and not over ranks that share a sequence",
+            ),
+            (layout.nodes > 1, "sft runs on one node"),
+        )
+        return next((reason for applies, reason in reasons if applies), None)
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Always: it trains what is there."""
@@ -65,8 +72,12 @@ def _config(
     feature = plain(settings)["feature"]
     layout = settings.layout
     return {
-        "model": {"path": str(model), "dtype": settings.dtype.value},
-        "data": {"path": None, **asdict(settings.data)},
+        "model": {
+            "path": str(model),
+            "dtype": settings.dtype.value,
+            "attention_dropout": settings.attention_dropout,
+        },
+        "data": {"path": None, **asdict(settings.data), "packed": settings.feature.packed},
         "optim": asdict(settings.optim),
         "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
         "memory": {key: feature[key] for key in MEMORY},
@@ -74,6 +85,7 @@ def _config(
         "steps": settings.steps,
         "seed": settings.seed,
         "output_dir": str(directory),
+        "fault": settings.fault,
     }
 
 

@@ -1,0 +1,120 @@
+"""What catches the faults that a suite plants: the detection table, and its exit code.
+
+A fault counts as caught when the check that is meant for it fails. What exit code and finite losses
+alone would have said is the control: most trainers are watched by nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from sweep.report import Result
+
+Conclusion = Callable[[Path, "Sequence[Result]"], int]
+CONTROL = ("exit", "finite")
+TABLE = "detection"
+HEAD = (
+    "| fault | strength | case | meant for | caught by | times the threshold | control |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A planted fault, and what became of it."""
+
+    fault: str
+    strength: str
+    case: str
+    meant_for: str
+    caught_by: list[str]
+    margin: float | None  # of the check meant for it; None where something has to be equal
+    control: bool  # whether exit code or losses that are not finite would have shown it
+    message: str
+    unavailable: str = ""
+
+    @property
+    def is_caught(self) -> bool:
+        """By the check that is meant for it."""
+        return self.meant_for in self.caught_by
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**vars(self), "is_caught": self.is_caught}
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Which check is meant for which faults."""
+
+    caught_by: Mapping[str, Sequence[str]]
+
+    def conclude(self, folder: Path, results: Sequence[Result]) -> int:
+        """Write detection.md and detection.json; 0 if every fault is caught and nothing else is."""
+        rows = [self.row(result) for result in results if result.case.fault is not None]
+        alarms = [one for one in results
+                  if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
+        write_text(folder / f"{TABLE}.md", "\n".join(table(rows)) + "\n")
+        write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
+        missed = [row for row in rows if not row.is_caught and not row.unavailable]
+        caught = sum(row.is_caught for row in rows)
+        print(f"\n{caught} of {len(rows)} planted faults caught by the check meant for them,"
+              f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
+              f" {folder / TABLE}.md")  # fmt: skip
+        for row in missed:
+            seen = f"caught by {', '.join(row.caught_by)}" if row.caught_by else "caught by nothing"
+            print(f"missed: {row.case} by {row.meant_for}, {seen}; {row.message}", file=sys.stderr)
+        for one in alarms:
+            print(f"false alarm: {one.case.id} is clean; {one.message}", file=sys.stderr)
+        return 1 if missed or alarms else 0
+
+    def row(self, result: Result) -> Row:
+        """What became of one fault."""
+        name, _, strength = str(result.case.fault).partition(":")
+        meant = self.meant_for(name)
+        failed = [one for one in result.judgement.findings if one.outcome.value == "fail"]
+        caught_by = list(dict.fromkeys(one.check for one in failed))
+        said = {one.check: one for one in reversed(result.judgement.findings)}
+        finding = said.get(meant)
+        is_unavailable = result.facts is None
+        return Row(
+            fault=name,
+            strength=strength,
+            case=result.case.id,
+            meant_for=meant,
+            caught_by=caught_by,
+            margin=finding.margin if finding else None,
+            control=any(check in CONTROL for check in caught_by),
+            message=finding.message if finding else result.message,
+            unavailable=result.message if is_unavailable else "",
+        )
+
+    def meant_for(self, fault: str) -> str:
+        """The check that is meant for a fault; empty where the suite does not say."""
+        return next((check for check, names in self.caught_by.items() if fault in names), "")
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [*HEAD, *(_line(row) for row in rows)]
+
+
+def _line(row: Row) -> str:
+    if row.unavailable:
+        cells = [f"`{row.fault}`", row.strength, row.case.partition("-fault_")[0], row.meant_for,
+                 f"unavailable: {row.unavailable}", "", ""]  # fmt: skip
+        return f"| {' | '.join(cells)} |"
+    others = [check for check in row.caught_by if check != row.meant_for]
+    caught = ["**missed**" if not row.is_caught else row.meant_for, *others]
+    margin = "" if row.margin is None or not row.is_caught else f"{row.margin:.2g}"
+    cells = [f"`{row.fault}`", row.strength, row.case.partition("-fault_")[0], row.meant_for,
+             ", ".join(caught), margin, "shows" if row.control else "silent"]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
