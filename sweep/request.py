@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Request:
     plan_only: bool
     detach: bool
     outputs: Path
-    caught_by: Mapping[str, Sequence[str]]
+    caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: DictConfig) -> Request:
