@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import sys
 import time
@@ -23,16 +24,16 @@ LEFT = "left to themselves"  # the driver of a detached sweep
 
 
 def claim(outputs: Path) -> Path:
-    """Make outputs/<sweep id>; two sweeps of one second get two folders, also across machines."""
+    """Make outputs/<sweep id>: the time, and what tells apart the shards that share a server."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    for attempt in range(1, 1000):
-        folder = outputs / (stamp if attempt == 1 else f"{stamp}-{attempt}")
+    for _ in range(100):
+        folder = outputs / f"{stamp}-{secrets.token_hex(2)}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
         return folder
-    raise FileExistsError(f"{outputs}/{stamp}: a thousand sweeps in one second")
+    raise FileExistsError(f"{outputs}/{stamp}-*: there is no name left")
 
 
 def known(outputs: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sweep.case import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
-from sweep.report.result import Result, counts, printable
+from sweep.report.result import Result, counts, printable, short
 
 CUT = "\n[cut; all of it is in summary.md]\n"
 
@@ -44,7 +44,9 @@ def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: i
 def failure_note(result: Result, limit: int = 6000) -> str:
     """What went wrong with a case, where to look, and how to run it again, as Markdown."""
     note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
-    note += "".join(f"{escaped(f'{one.check}: {one.message}')}\n\n" for one in result.against)
+    room = limit // 4  # a message of any length leaves some for the command
+    note += "".join(f"{escaped(f'{one.check}: {short(one.message, room)}')}\n\n"
+                    for one in result.against)  # fmt: skip
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
         indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())

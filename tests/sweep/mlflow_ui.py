@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +16,8 @@ from selenium.webdriver import Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+
+from tests.sweep.servers import mlflow_server
 
 PATIENCE_SECONDS = 60.0  # a loaded two-core machine takes ten for a page
 # No assistant over the page, and the pages of model training rather than those of agents.
@@ -59,26 +55,8 @@ def browser(width: int = 1280, height: int = 800, dark: bool = False) -> Iterato
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
     """An MLflow server on loopback with its store in `folder`; yields its address."""
-    port = _free_port()
-    address = f"http://127.0.0.1:{port}"
-    command = [
-        *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--artifacts-destination", str(folder / "kept")),
-        *("--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
-    ]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
-                                  env={**os.environ, **quiet}, start_new_session=True)  # fmt: skip
-    try:
-        until(lambda: server.poll() is not None or _healthy(address), f"{address} answers")
-        assert server.poll() is None, (folder / "server.log").read_text()
+    with mlflow_server(f"sqlite:///{folder}/mlflow.db", folder) as address:
         yield address
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
 
 
 def until(condition: Callable[[], Found], what: str) -> Found:
@@ -216,17 +194,3 @@ class MatrixPage(Page):
     def colour(self, case_id: str) -> str:
         """The background of the case's cell."""
         return str(self.case(case_id).value_of_css_property("background-color"))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _healthy(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

@@ -77,6 +77,7 @@ def statuses(outputs: Path) -> list[tuple[str, str]]:
     client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
     experiments = [one.experiment_id for one in client.search_experiments()]
     runs = client.search_runs(experiments)
+    assert all(run.info.end_time for run in runs if run.info.status != "RUNNING")
     return sorted((run.data.tags["kind"], run.info.status) for run in runs)
 
 

@@ -51,7 +51,7 @@ def test_a_trainer_broken_on_purpose_is_a_readable_report(outputs: Path, tmp_pat
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     said = " ".join(done.stdout.split())
-    assert "llama-cp4_ep1-base: exit: train: exit code 1 before its first step" in said
+    assert "llama-cp4_ep1-base: crashed exit: train: exit code 1 before its first step" in said
     assert "rank 2 failed first" in said
     assert "end of the log of rank 2:" in said
     assert "broken on purpose" in said

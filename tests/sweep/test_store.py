@@ -2,20 +2,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep import facts as facts_file
 from sweep.checks import Context
-from sweep.errors import MachineryError
+from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
 from sweep.files import write_json
 from sweep.folder import this_driver
 from sweep.judge import judge
 from sweep.report import Result
-from sweep.store import End, Location, Writer
+from sweep.store import End, Location, Writer, entries
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -114,3 +117,72 @@ def test_a_store_that_cannot_be_reached_costs_no_result(
 def test_a_server_or_a_database_is_a_store(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert Location.at(Path("outputs")).uri == uri
+
+
+@pytest.mark.parametrize("uri", ["outputs", "/tmp/mlruns", "file:///tmp/mlruns"])
+def test_a_folder_is_refused_in_one_line_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(RequestError, match=r"name a server .* or a database"):
+        Location.at(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_case_that_did_not_pass_is_never_finished_and_has_an_end(
+    outputs: Path, make_facts: Make
+) -> None:
+    ends = {
+        "raised": make_facts(exit_code=1),
+        "os_exit": make_facts(exit_code=255),
+        "killed": make_facts(exit_code=-9),
+        "hung": make_facts(timed_out=True, exit_code=None),
+        "never_started": make_facts().model_copy(update={"launches": [], "error": "no checkpoint"}),
+        "interrupted": make_facts().model_copy(update={"interrupted": True}),
+        "wrong": make_facts([]),
+    }
+    cases = [facts.model_copy(update={"case": CASE.model_copy(update={"id": name})})
+             for name, facts in ends.items()]  # fmt: skip
+    record(outputs, *cases)
+    client = Location.at(outputs).client
+    experiment = client.get_experiment_by_name("adhoc")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == len(ends) + 1
+    for run in runs:
+        stopped = run.data.tags.get("case_id") == "interrupted"
+        assert run.info.status == ("KILLED" if stopped else "FAILED")
+        assert run.info.end_time is not None
+
+
+def test_what_is_too_long_for_mlflow_is_cut_there_and_whole_on_disk(
+    outputs: Path, make_facts: Make
+) -> None:
+    long, traceback = "x" * 10_000, "é]" * 50_000
+    facts = make_facts(exit_code=1, failed_rank=0, failure=traceback)
+    (result,) = sweep_folder(outputs, facts)
+    writer = Writer(Location.at(outputs), outputs / SWEEP)
+    writer.record(replace(result, command=f"python -m sweep a={long}"))
+    writer.settle()
+    client = Location.at(outputs).client
+    (run,) = client.search_runs(["1"], "tags.kind = 'case'")
+    assert run.data.tags["command"] == f"python -m sweep a={long}"[:7900]
+    note = run.data.tags["mlflow.note.content"]
+    assert len(note) <= 7900
+    assert "python -m sweep a=xxx" in note  # the message leaves room for the command
+    for copy in (result.folder, Path(client.download_artifacts(run.info.run_id, ""))):
+        assert traceback in (copy / "facts.json").read_text().encode().decode("unicode_escape")
+        assert len((copy / "failure.md").read_text()) > 100_000
+
+
+@given(st.text(min_size=1))
+def test_any_text_is_a_name_that_mlflow_takes(text: str) -> None:
+    from mlflow.utils.validation import _validate_metric_name, _validate_tag_name
+
+    _validate_metric_name(entries.name(text))
+    _validate_tag_name(entries.name(text))
+
+
+def test_a_password_is_in_no_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@host:5432/db")
+    assert Location.at(tmp_path).shown == "postgresql://host:5432/db"

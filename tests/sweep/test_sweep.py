@@ -140,6 +140,7 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
         cases = {run.data.tags["arch"]: run for run in runs if run.data.tags["kind"] == "case"}
         for arch, (_, verdict, message) in EXPECTED.items():
             assert cases[arch].data.tags["verdict"] == verdict
+            assert (cases[arch].info.status == "FINISHED") == (verdict == "passed")
             assert message in cases[arch].data.tags["mlflow.note.content"]
         ended = {run.info.status for run in runs}
         assert ended == {"FINISHED", "FAILED"}
