@@ -72,7 +72,8 @@ def asked_of(settings: Settings) -> dict[str, Any]:
     """What the trainer must show that it did: degrees and features; and what it has none of."""
     layout, values = settings.layout, plain(settings)
     degrees = {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep}
-    more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown}
+    more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown,
+            "attention_dropout": settings.attention_dropout}  # fmt: skip
     return {**values["feature"], **degrees, **more}
 
 

@@ -18,10 +18,13 @@ def candidates(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
 
     A feature is compared with the base case of its layout. Base cases are compared with the one
     that needs the least: one process, else the fewest ranks, and no sequence split. A planted fault
-    is compared as its case would be, and with the reference itself where that is its case.
+    is compared as its case would be, and with the reference itself where that is its case. With
+    dropout only cases of one layout are alike: each rank draws what it drops.
     """
     bases = sorted((one for one in sweep.values() if _is_alike(one, facts)), key=_rank)
     others = [one for one in bases if one.case.id != facts.case.id]
+    if facts.asked.get("attention_dropout"):
+        others = [one for one in others if one.case.layout == facts.case.layout]
     if facts.case.feature not in BASE:
         return sorted(others, key=lambda one: one.case.layout != facts.case.layout)
     if facts.case.fault is not None:

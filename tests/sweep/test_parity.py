@@ -249,6 +249,14 @@ def test_a_feature_without_its_base_case_is_compared_with_the_plainest(case: Mak
     assert reference_of(feature, *others) == "qwen3_moe-single-base"
 
 
+def test_with_dropout_only_cases_of_one_layout_are_compared(case: Make) -> None:
+    base, feature = case("cp4_ep4"), case("cp4_ep4", feature="fullgraph")
+    for facts in (base, feature):
+        facts.asked["attention_dropout"] = 0.1
+    assert reference_of(feature, case("single"), base) == "qwen3_moe-cp4_ep4-base"
+    assert reference_of(base, case("single"), feature) is None
+
+
 @pytest.mark.parametrize(
     "labels",
     [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"},
