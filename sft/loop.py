@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +163,16 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     )
 
 
-def untrained(model: PreTrainedModel) -> list[Tensor]:
+def untrained(model: nn.Module) -> list[Tensor]:
     """What is saved but not trained: persistent buffers and frozen parameters (router biases)."""
-    named = model.named_parameters(remove_duplicate=False)  # tied weights have two names
-    trained = {name for name, parameter in named if parameter.requires_grad}
-    state = model.state_dict()
-    return [gradients.local(state[name]) for name in sorted(state) if name not in trained]
+    return [gradients.local(found) for module in model.modules() for found in _untrained(module)]
+
+
+def _untrained(module: nn.Module) -> Iterator[Tensor]:
+    for name, buffer in module.named_buffers(recurse=False):
+        if name not in module._non_persistent_buffers_set:
+            yield buffer
+    yield from (one for one in module.parameters(recurse=False) if not one.requires_grad)
 
 
 def over_ranks(counts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from sft.gradients import local
@@ -40,10 +39,7 @@ def peak_memory_gib(ranks: Ranks) -> float:
 
 def worst(figure: float, ranks: Ranks) -> float:
     """The largest of the ranks' figures."""
-    largest = torch.tensor(figure, device=ranks.device)
-    if ranks.world_size > 1:
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    return largest.item()
+    return ranks.max(torch.tensor(figure, device=ranks.device)).item()
 
 
 class Movement:
@@ -63,10 +59,8 @@ class Movement:
         """The share of parameters with a gradient that changed on some rank since the last call."""
         after = self.fingerprints()
         trained = torch.tensor([p.grad is not None for p in self.parameters]).to(after.device)
-        moved = ((after != self.before) & trained).float().to(self.ranks.device)
+        moved = self.ranks.max(((after != self.before) & trained).float().to(self.ranks.device))
         self.before = after
-        if self.ranks.world_size > 1:
-            dist.all_reduce(moved, op=dist.ReduceOp.MAX)
         return (moved.sum() / trained.sum().clamp(min=1).to(moved.device)).item()
 
 

@@ -33,6 +33,12 @@ class Ranks:
             dist.all_reduce(value)
         return value
 
+    def max(self, value: Tensor) -> Tensor:
+        """The largest of all ranks, elementwise, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(value, op=dist.ReduceOp.MAX)
+        return value
+
     def gather(self, value: Any) -> list[Any]:
         """Any small object of every rank, by rank."""
         if self.world_size == 1:
