@@ -25,7 +25,7 @@ class Step(BaseModel):
 
     step: int
     loss: float
-    grad_norm: float
+    grad_norm: float | None = None  # before clipping; None: the trainer has none
     lr: float | None = None
     tokens: int | None = None  # that the loss was taken over, in the global batch
     aux_loss: float | None = None  # that balances experts, over the global batch, unscaled

@@ -38,7 +38,7 @@ def _unseen(facts: Facts, launch: LaunchFacts) -> Finding:
 
 def _problem(steps: list[Step], vocab_size: int | None) -> str:
     for step in steps:
-        if not step.grad_norm > 0:
+        if step.grad_norm is not None and not step.grad_norm > 0:
             return f"grad_norm is {step.grad_norm} at step {step.step}"
         if step.params_moved == 0:
             return f"no parameter moved at step {step.step}"

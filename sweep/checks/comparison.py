@@ -185,7 +185,8 @@ class Comparison:
 
 def _series(pairs: Sequence[Pair]) -> Iterator[Series]:
     yield _loss(pairs)
-    yield series("grad_norm", lambda step: step.grad_norm, pairs)
+    if all(step.grad_norm is not None for pair in pairs for step in pair):
+        yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs)
     if all(step.aux_loss is not None for pair in pairs for step in pair):
         yield series("aux_loss", lambda step: step.aux_loss or 0.0, pairs)
     groups = [step.grad_norm_groups.keys() for pair in pairs for step in pair]

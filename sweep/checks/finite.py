@@ -15,7 +15,7 @@ from sweep.facts import Facts, LaunchFacts
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail on the first launch with a step missing, doubled, unreadable or not finite."""
     for launch in facts.launches:
-        wrong = problem(launch)
+        wrong = problem(launch) or _untold(launch, facts)
         if wrong:
             return Finding(
                 check="finite",
@@ -35,9 +35,18 @@ def problem(launch: LaunchFacts) -> str:
         return f"unreadable metrics, {launch.metrics.bad_lines[0]}"
     for step in launch.metrics.steps:
         for name, value in (("loss", step.loss), ("grad_norm", step.grad_norm)):
-            if not math.isfinite(value):
+            if value is not None and not math.isfinite(value):
                 return f"{name} is {value} at step {step.step}"
     return _wrong_steps(launch)
+
+
+def _untold(launch: LaunchFacts, facts: Facts) -> str:
+    """A gradient norm that is not there, and that nobody said would not be."""
+    if "grad_norm" in facts.asked.get("not_shown", []):
+        return ""
+    untold = [step.step for step in launch.metrics.steps if step.grad_norm is None]
+    hint = "a trainer that has none declares trainer.not_shown=[grad_norm]"
+    return f"no grad_norm at step {untold[0]}; {hint}" if untold else ""
 
 
 def _wrong_steps(launch: LaunchFacts) -> str:

@@ -7,7 +7,7 @@ step counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sweep import thresholds
 from sweep.checks.base import Context, Finding, Outcome
@@ -20,10 +20,6 @@ EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     ("batch", lambda step: step.batch_digests),
     ("random stream", lambda step: step.rng_digests),
     ("untrained buffers", lambda step: step.buffers_digest),
-)
-FIGURES: tuple[tuple[str, Callable[[Step], float]], ...] = (
-    ("loss", lambda step: step.loss),
-    ("grad_norm", lambda step: step.grad_norm),
 )
 
 
@@ -48,7 +44,7 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
     if len(pairs) < 2:
         message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"
         return _finding(Outcome.INCONCLUSIVE, message, folder=resumed.directory)
-    compared = [series(name, figure, pairs, is_relative=False) for name, figure in FIGURES]
+    compared = list(_series(pairs))
     metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
     try:
         problem = _unequal(pairs) or _too_far(compared, facts)
@@ -59,6 +55,12 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
     if problem:
         finding.margin = _margin(compared, facts)
     return finding
+
+
+def _series(pairs: list[Pair]) -> Iterator[Series]:
+    yield series("loss", lambda step: step.loss, pairs, is_relative=False)
+    if all(step.grad_norm is not None for pair in pairs for step in pair):
+        yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs, is_relative=False)
 
 
 def _margin(compared: Sequence[Series], facts: Facts) -> float:

@@ -113,8 +113,8 @@ def _others(result: Result, results: Sequence[Result]) -> list[Result]:
 
 def _draw_figure(axes: Axes, curves: Sequence[Curve], name: str) -> None:
     for curve in curves:
-        values = [getattr(step, name) for step in curve.steps]
-        shown = [value if math.isfinite(value) else math.nan for value in values]
+        values = [getattr(step, name) for step in curve.steps]  # None: the trainer has none
+        shown = [math.nan if v is None or not math.isfinite(v) else v for v in values]
         axes.plot(
             [step.step for step in curve.steps], shown, label=curve.label, color=curve.colour,
             marker=curve.marker, markersize=3 + curve.width, linewidth=curve.width,
@@ -127,7 +127,7 @@ def _tell_infinite(axes: Axes, curves: Sequence[Curve], name: str) -> None:
     """In words, and where it began: a line that just ends is taken for a short run."""
     told = [(curve, words) for curve in curves if (words := not_finite(curve, name))]
     for curve, _ in told:
-        first = next(step for step in curve.steps if not math.isfinite(getattr(step, name)))
+        first = next(step for step in curve.steps if _is_wild(step, name))
         axes.axvline(first.step, color=curve.colour, linestyle=":", linewidth=1.2)
     if told:
         axes.text(0.98, 0.96, "\n".join(words for _, words in told), transform=axes.transAxes,
@@ -137,8 +137,13 @@ def _tell_infinite(axes: Axes, curves: Sequence[Curve], name: str) -> None:
 
 def not_finite(curve: Curve, name: str) -> str:
     """`cp4_ep4 base: nan at step 3, 4`; empty if every figure is finite."""
-    bad = [step for step in curve.steps if not math.isfinite(getattr(step, name))]
+    bad = [step for step in curve.steps if _is_wild(step, name)]
     if not bad:
         return ""
     listed = ", ".join(str(step.step) for step in bad[:6]) + (" ..." if len(bad) > 6 else "")
     return f"{curve.label.partition(' (')[0]}: {getattr(bad[0], name)} at step {listed}"
+
+
+def _is_wild(step: Step, name: str) -> bool:
+    value = getattr(step, name)
+    return value is not None and not math.isfinite(value)

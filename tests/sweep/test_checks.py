@@ -132,6 +132,15 @@ def test_a_trainer_that_declares_that_it_does_not_tell_is_shown_and_not_failed(
     assert found("alive", facts).outcome is Outcome.FAIL
 
 
+def test_a_gradient_norm_that_is_missing_fails_unless_it_was_declared(make_facts: Make) -> None:
+    facts = make_facts(steps({}, {"grad_norm": None}, {}, {}, {}))
+    finding = found("finite", facts)
+    assert finding.outcome is Outcome.FAIL
+    assert "no grad_norm at step 2; a trainer that has none declares" in finding.message
+    facts.asked["not_shown"] = ["grad_norm"]
+    assert judge(facts, Context()).verdict is Verdict.PASSED
+
+
 def test_inconclusive_is_no_pass(make_facts: Make) -> None:
     one = steps({})
     verdict = judge(make_facts(one, last_step=1), Context()).verdict

@@ -36,6 +36,6 @@ def check(conf: MetricsConf) -> None:
         groups = set(re.compile(conf.pattern).groupindex)
     except re.error as error:
         raise RequestError(f"trainer.metrics.pattern: {error}: {conf.pattern}") from None
-    for name in ("step", "loss", "grad_norm"):
+    for name in ("step", "loss"):
         if conf.fields.get(name, name) not in groups:
             raise RequestError(f"trainer.metrics.pattern: no group (?P<{name}>...) in it")

@@ -21,6 +21,15 @@ def steps(first: int, last: int, shift: float = 0.0, nan_at: int | None = None) 
     ])  # fmt: skip
 
 
+def test_a_trainer_without_a_gradient_norm_has_a_plot(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    silent = Metrics(steps=[Step(step=n, loss=5.0 - n) for n in (1, 2)])
+    result = make_result("llama", "single", metrics=silent)
+    draw(result, [result], tmp_path / PLOT)
+    assert (tmp_path / PLOT).is_file()
+
+
 @pytest.fixture
 def resumed(make_result: MakeResult) -> Result:
     """A case that trained to step 8 and was resumed at 5, a little off."""
