@@ -40,7 +40,7 @@ def this_machine() -> Machine:
 def gpu() -> dict[str, str]:
     """Name and driver of the machine's first GPU; empty without one."""
     said = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
-    return dict(zip(("gpu", "driver"), said[0].split(", "), strict=False)) if said else {}
+    return dict(zip(("gpu", "gpu_driver"), said[0].split(", "), strict=False)) if said else {}
 
 
 @cache

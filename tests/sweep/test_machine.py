@@ -51,7 +51,7 @@ def test_the_parents_choice_of_gpus_is_respected(
 @pytest.mark.usefixtures("four_gpus")
 def test_a_result_on_a_gpu_says_which_and_under_which_driver() -> None:
     found = provenance.environment("cuda")
-    assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "580.159.04")
+    assert (found["gpu"], found["gpu_driver"]) == ("NVIDIA H200", "580.159.04")
     assert "gpu" not in provenance.environment("cpu")
 
 

@@ -1,0 +1,65 @@
+"""A recorded sweep as a Markdown table: what each case lost, took and used.
+
+python scripts/sweep_table.py sweep=latest outputs=outputs
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
+from sweep.checks import cost
+from sweep.store.reader import CaseRecord, Reader, SweepRecord
+
+HEAD = ("case", "verdict", "loss", "first step, s", "compile, s", "step, s", "peak, GiB", "breaks")
+ABOUT = ("gpu", "gpu_driver", "device", "torch", "transformers", "python", "git_sha", "git_dirty")
+
+
+def table(sweep: SweepRecord, cases: list[CaseRecord]) -> Iterator[str]:
+    """The lines of the table, under what the sweep ran with."""
+    about = [f"{name} {sweep.tags[name]}" for name in ABOUT if name in sweep.tags]
+    yield f"Sweep {sweep.sweep_id}: {', '.join(about)}."
+    yield ""
+    yield f"| {' | '.join(HEAD)} |"
+    yield f"|{' --- |' * len(HEAD)}"
+    for case in cases:
+        yield f"| {' | '.join(row(case))} |"
+
+
+def row(case: CaseRecord) -> list[str]:
+    """One case."""
+    facts = case.facts
+    if facts is None or not facts.steps:
+        return [case.case_id, case.tags["verdict"], *["-"] * (len(HEAD) - 2)]
+    return [
+        case.case_id,
+        case.tags["verdict"],
+        f"{facts.steps[0].loss:.4f} > {facts.steps[-1].loss:.4f}",
+        figure(cost.first_step_seconds(facts), ".0f"),
+        figure(facts.compile_seconds, ".1f"),
+        figure(cost.step_seconds(facts), ".3f"),
+        figure(cost.peak_memory_gib(facts), ".2f"),
+        figure(case.metrics.get("graph_breaks/total"), ".0f"),
+    ]
+
+
+def figure(value: float | None, form: str) -> str:
+    """A figure, or that there is none."""
+    return "-" if value is None else format(value, form)
+
+
+def main() -> None:
+    usage = Usage(
+        "scripts.sweep_table", "A recorded sweep as a Markdown table.",
+        "python scripts/sweep_table.py sweep=latest", [SWEEP, EXPERIMENT, OUTPUTS],
+    )  # fmt: skip
+    said = usage.parse(sys.argv[1:])
+    reader = Reader.at(Path(said["outputs"]))
+    sweep = reader.find(said["sweep"], said.get("experiment"))
+    print("\n".join(table(sweep, reader.cases(sweep))))
+
+
+if __name__ == "__main__":
+    main()
