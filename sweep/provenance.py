@@ -27,7 +27,7 @@ COMPARED = (
     "host",
     "device",
     "gpu",
-    "driver",
+    "gpu_driver",
 )
 """What may explain that two nights differ, the likeliest first."""
 
