@@ -55,7 +55,7 @@ def plan_one(
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
     unavailable = trainers.of(settings).unavailable(settings)
-    if settings.fault is not None and settings.trainer.name != "sft":
+    if settings.fault is not None and settings.trainer.adapter != "sft":
         unavailable = f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     return Planned(case, settings, tuple(overrides), unavailable)
 

@@ -213,6 +213,7 @@ class SuiteConf:
     name: str = MISSING
     rows: list[dict[str, Any]] = MISSING  # each the product of what it lists
     caught_by: dict[str, list[str]] = field(default_factory=dict)  # check -> faults it is meant for
+    calibrates: dict[str, list[str]] = field(default_factory=dict)  # check.figure -> faults to show
 
 
 @dataclass

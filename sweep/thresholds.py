@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +14,7 @@ from sweep.errors import RequestError
 from sweep.files import conf_dir
 
 FILE = "thresholds.yaml"
+CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
 
 
 class Threshold(BaseModel):
@@ -23,6 +25,7 @@ class Threshold(BaseModel):
     value: float = Field(gt=0)
     mean: float | None = Field(default=None, gt=0)  # of the signed mean over the steps
     source: str = Field(min_length=1)
+    calibration: dict[str, Any] | None = None  # the runs that it is derived from
     arch: dict[str, Threshold] = Field(default_factory=dict)  # instead, for an architecture
 
 
@@ -74,6 +77,13 @@ def is_advisory(check: str) -> bool:
     return check in table().advisory
 
 
+def _merged(found: Any, over: Any) -> Any:
+    """`found` with what `over` says, deep down; each keeps what the other does not say."""
+    if not isinstance(found, dict) or not isinstance(over, dict):
+        return over
+    return found | {key: _merged(found.get(key), value) for key, value in over.items()}
+
+
 @cache
 def table() -> Table:
     """The file, checked; raises RequestError naming what is wrong in it."""
@@ -81,6 +91,10 @@ def table() -> Table:
     try:
         found = yaml.safe_load(path.read_text("utf-8"))
         advisory = found.pop("advisory", []) if isinstance(found, dict) else []
+        path = path.with_name(CALIBRATED)
+        if path.is_file():
+            found = _merged(found, yaml.safe_load(path.read_text("utf-8")))
+            path = path.with_name(FILE)
         return Table.model_validate({"advisory": advisory, "thresholds": found})
     except OSError as error:
         raise RequestError(f"{path}: {error.strerror}") from None

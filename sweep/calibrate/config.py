@@ -1,0 +1,54 @@
+"""Calibrated thresholds as configuration, with where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sweep.calibrate.rule import Population
+from sweep.files import write_text
+from sweep.thresholds import CALIBRATED
+
+HEAD = """\
+# Made by `python -m sweep.calibrate`, over what conf/thresholds.yaml says; not to be edited.
+# docs/calibration.md shows the runs that each is derived from.
+"""
+
+
+def entry(one: Population, sweep: str, versions: Mapping[str, str], day: date) -> dict[str, Any]:
+    """A threshold with its provenance."""
+    weakest = one.weakest
+    return {
+        "value": one.threshold,
+        "source": f"calibrated: correct at most {one.largest_correct:.1e}, broken at least"
+        f" {weakest.value:.1e}",
+        "calibration": {
+            "date": day.isoformat(),
+            "sweep": sweep,
+            "correct_runs": len(one.correct),
+            "correct_at_most": float(f"{one.largest_correct:.3g}"),
+            "floor": float(f"{one.floor:.3g}"),
+            "broken_runs": len(one.broken),
+            "broken_at_least": float(f"{weakest.value:.3g}"),
+            "weakest": weakest.case,
+            "separation": float(f"{one.separation:.3g}"),
+            **versions,
+        },
+    }
+
+
+def write(
+    folder: Path, found: Sequence[Population], sweep: str, versions: Mapping[str, str], day: date
+) -> Path:
+    """Write the thresholds of those figures; others that the file has are kept."""
+    path = folder / CALIBRATED
+    table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
+    for one in found:
+        kinds = table.setdefault(one.check, {}).setdefault(one.figure, {})
+        kinds.setdefault(one.device, {})[one.dtype] = entry(one, sweep, versions, day)
+    write_text(path, HEAD + yaml.safe_dump(table, sort_keys=False, width=100))
+    return path

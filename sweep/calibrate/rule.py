@@ -1,0 +1,92 @@
+"""The rule: a threshold is the geometric mean of the largest correct and the smallest broken delta.
+
+Where the two are less than a factor of `FACTOR` apart there is none to give. Correct runs are often
+equal to the last bit: the largest correct delta is then no less than the `floor`, the smallest
+difference that the figure can have at its size (one unit in the last place of float32), below which
+a measured zero says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FACTOR = 10.0
+FLOAT32_EPS = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Delta:
+    """How far one run is, at its farthest step, from what it must equal."""
+
+    case: str
+    value: float
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Population:
+    """All deltas of one figure of one check, on one kind of device."""
+
+    check: str
+    figure: str
+    device: str
+    dtype: str
+    correct: Sequence[Delta]
+    broken: Sequence[Delta]
+    floor: float
+
+    @property
+    def name(self) -> str:
+        """As in conf/thresholds.yaml."""
+        return f"{self.check}.{self.figure}.{self.device}.{self.dtype}"
+
+    @property
+    def largest_correct(self) -> float:
+        """Of the correct deltas, or the floor."""
+        return max(self.floor, *(one.value for one in self.correct))
+
+    @property
+    def weakest(self) -> Delta:
+        """The broken run that differs the least."""
+        return min(self.broken, key=lambda one: one.value)
+
+    @property
+    def separation(self) -> float:
+        """How many times the largest correct delta the smallest broken one is."""
+        return self.weakest.value / self.largest_correct
+
+    @property
+    def threshold(self) -> float | None:
+        """Between the two; None where they are too close, or something was not measured."""
+        if self.refusal:
+            return None
+        return float(f"{math.sqrt(self.largest_correct * self.weakest.value):.2e}")
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no threshold, and which broken case is too weak; empty if there is one."""
+        for kind, deltas in (("correct", self.correct), ("broken", self.broken)):
+            if not deltas:
+                return f"{self.name}: no {kind} run was measured"
+            unmeasured = [one.case for one in deltas if not math.isfinite(one.value)]
+            if unmeasured and kind == "correct":
+                return f"{self.name}: {unmeasured[0]} is correct, and its figures are not finite"
+        if self.separation >= FACTOR:
+            return ""
+        weak = [one for one in self.broken if one.value < FACTOR * self.largest_correct]
+        names = ", ".join(f"{one.fault} in {one.case} ({one.value:.1e})" for one in weak)
+        return (
+            f"{self.name}: correct runs differ by up to {self.largest_correct:.1e}, which is less"
+            f" than a factor of {FACTOR:g} below these broken ones: {names}; they are too weak"
+        )
+
+    def still_separates(self, value: float) -> str:
+        """What speaks against a threshold in use; empty where it is between the two kinds."""
+        if self.largest_correct >= value:
+            worst = max(self.correct, key=lambda one: one.value)
+            return f"{worst.case} is correct, and off by {self.largest_correct:.1e}"
+        if self.weakest.value <= value:
+            return f"{self.weakest.fault} in {self.weakest.case} is off by {self.weakest.value:.1e}"
+        return ""

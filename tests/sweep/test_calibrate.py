@@ -1,0 +1,142 @@
+"""Thresholds lie between correct and broken runs, or there are none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep import thresholds
+from sweep.calibrate import config, page
+from sweep.calibrate.__main__ import main, plan_of
+from sweep.calibrate.rule import FACTOR, Delta, Population
+from sweep.errors import RequestError
+
+FLOOR = 1e-7
+deltas = st.lists(st.floats(0, 1e3), min_size=1, max_size=6)
+
+
+def population(correct: Sequence[float], broken: Sequence[float]) -> Population:
+    return Population(
+        "resume", "loss", "cpu", "float32",
+        [Delta(f"good-{n}", value) for n, value in enumerate(correct)],
+        [Delta(f"bad-{n}", value, f"fault_{n}") for n, value in enumerate(broken)],
+        FLOOR,
+    )  # fmt: skip
+
+
+@given(deltas, deltas)
+def test_a_threshold_separates_all_correct_from_all_broken_runs(
+    correct: list[float], broken: list[float]
+) -> None:
+    found = population(correct, broken)
+    if found.threshold is None:
+        assert min(broken) < FACTOR * max(*correct, FLOOR)
+        assert found.refusal
+    else:
+        assert max(*correct, FLOOR) < found.threshold < min(broken)
+        assert not found.still_separates(found.threshold)
+        exact = math.sqrt(max(*correct, FLOOR) * min(broken))
+        assert found.threshold == pytest.approx(exact, rel=0.01)
+
+
+@given(deltas, deltas, st.floats(1e-3, 1e3))
+def test_a_threshold_scales_with_its_figure(
+    correct: list[float], broken: list[float], scale: float
+) -> None:
+    found = population([*correct, FLOOR], broken)
+    scaled = Population(
+        "resume", "loss", "cpu", "float32",
+        [Delta(one.case, one.value * scale) for one in found.correct],
+        [Delta(one.case, one.value * scale, one.fault) for one in found.broken],
+        FLOOR * scale,
+    )  # fmt: skip
+    assert scaled.separation == pytest.approx(found.separation)
+
+
+def test_less_than_a_factor_of_ten_apart_names_what_is_too_weak() -> None:
+    found = population([1e-4, 0], [1e-2, 9e-4, 5e-4])
+    assert found.threshold is None
+    assert "fault_1 in bad-1 (9.0e-04), fault_2 in bad-2 (5.0e-04)" in found.refusal
+    assert "fault_0" not in found.refusal
+
+
+def test_equal_runs_are_no_closer_than_the_figure_can_show() -> None:
+    found = population([0, 0], [1e-3])
+    assert found.largest_correct == FLOOR
+    assert found.threshold == pytest.approx(1e-5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("correct", "broken", "said"),
+    [
+        ([], [1.0], "no correct run"),
+        ([0.0], [], "no broken run"),
+        ([math.inf], [1.0], "good-0 is correct, and its figures are not finite"),
+    ],
+)
+def test_what_was_not_measured_gives_no_threshold(
+    correct: list[float], broken: list[float], said: str
+) -> None:
+    assert said in population(correct, broken).refusal
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1e-7, "good-0 is correct"), (1e-5, ""), (2e-3, "fault_0 in bad-0 is off by 1.0e-03")],
+)
+def test_a_threshold_in_use_is_held_against_todays_runs(value: float, said: str) -> None:
+    against = population([1e-6], [1e-3]).still_separates(value)
+    assert said in against
+    assert bool(said) == bool(against)
+
+
+def test_what_is_written_is_read_as_a_threshold_with_its_provenance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / thresholds.FILE).write_text(
+        "resume: {loss: {cpu: {float32: {value: 1, mean: 0.5, source: by hand}}}}\n"
+    )
+    found = population([0, 0], [1e-3])
+    config.write(tmp_path, [found], "20260101", {"torch": "9.9"}, dt.date(2026, 1, 1))
+    monkeypatch.setattr(thresholds, "conf_dir", lambda: tmp_path)
+    thresholds.table.cache_clear()
+    try:
+        threshold = thresholds.of("resume", "loss", "cpu", "float32")
+    finally:
+        thresholds.table.cache_clear()
+    assert threshold.value == found.threshold
+    assert threshold.mean == 0.5, "what calibration says nothing of is kept"
+    assert threshold.calibration is not None
+    assert threshold.calibration["weakest"] == "bad-0"
+    assert threshold.calibration["torch"] == "9.9"
+
+
+def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / thresholds.CALIBRATED
+    path.write_text("parity: {loss: {cuda: {float32: {value: 1, source: there}}}}\n")
+    config.write(tmp_path, [population([0], [1e-3])], "s", {}, dt.date(2026, 1, 1))
+    assert yaml.safe_load(path.read_text())["parity"]["loss"]["cuda"]["float32"]["value"] == 1
+
+
+def test_the_page_shows_every_delta_and_the_plot_is_drawn(tmp_path: Path) -> None:
+    found = [population([0, 1e-6], [1e-3]), population([1e-4], [5e-4])]
+    text = page.page(found, "20260101", {"torch": "9.9"})
+    assert "torch 9.9" in text
+    assert "none: too close" in text
+    assert all(f"bad-0 | {value}" in text for value in ("1.0e-03", "5.0e-04"))
+    page.draw(found, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 5000
+
+
+def test_a_suite_without_broken_runs_cannot_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RequestError, match="has no `calibrates`"):
+        plan_of("smoke")
+    assert main(["suite=nonsense"]) == 2
+    assert "there are" in capsys.readouterr().err
