@@ -8,7 +8,7 @@ from itertools import chain
 from sweep.calibrate.rule import FLOAT32_EPS, Delta, Population
 from sweep.checks import peers, resume
 from sweep.checks.comparison import Comparison
-from sweep.checks.differences import Series, in_common, series
+from sweep.checks.differences import Series, in_common
 from sweep.facts import Facts
 
 Plan = Mapping[str, Sequence[str]]
@@ -75,8 +75,4 @@ def _resumed(facts: Facts) -> Iterator[Series]:
         return iter(())
     whole, *resumed = facts.launches
     pairs = [in_common(one.metrics.steps, whole.metrics.steps) for one in resumed]
-    return chain.from_iterable(
-        (series(name, figure, found, is_relative=False) for name, figure in resume.FIGURES)
-        for found in pairs
-        if found
-    )
+    return chain.from_iterable(resume.figures(found) for found in pairs if found)

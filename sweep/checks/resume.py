@@ -44,7 +44,7 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
     if len(pairs) < 2:
         message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"
         return _finding(Outcome.INCONCLUSIVE, message, folder=resumed.directory)
-    compared = list(_series(pairs))
+    compared = list(figures(pairs))
     metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
     try:
         problem = _unequal(pairs) or _too_far(compared, facts)
@@ -57,7 +57,7 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
     return finding
 
 
-def _series(pairs: list[Pair]) -> Iterator[Series]:
+def figures(pairs: list[Pair]) -> Iterator[Series]:
     yield series("loss", lambda step: step.loss, pairs, is_relative=False)
     if all(step.grad_norm is not None for pair in pairs for step in pair):
         yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs, is_relative=False)
