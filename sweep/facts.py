@@ -62,6 +62,8 @@ class LaunchFacts(BaseModel):
     limit_seconds: float
     started: float  # seconds since the epoch
     seconds: float
+    cpu_seconds: float | None = None  # of all its processes; None: the server that forked them died
+    mode: str = "cold"  # or warm: ranks forked from a process that had imported what they need
     first_step_seconds: float | None = None  # from the start to the first step reported
     failed_rank: int | None = None  # the rank that failed first
     failure: str = ""  # what it said, one line

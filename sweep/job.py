@@ -12,12 +12,13 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from sweep import compiler_log, graph_breaks, launch, processes, trainers
+from sweep import compiler_log, graph_breaks, launch, processes, trainers, warm
 from sweep import facts as facts_file
 from sweep.case import Case, plain, settings_of
 from sweep.errors import Interrupted
@@ -101,20 +102,31 @@ def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool
     if trainer.needs_checkpoint(settings):
         model = _checkpoint(settings)
         facts.vocab_size = _vocab_size(model)
-    for number, one in enumerate(trainer.launches(settings), start=1):
-        directory = case_dir / "launches" / f"{number}_{one.name}"
-        directory.mkdir(parents=True)
-        done = _launch(trainer, settings, one, directory.resolve(), model, stream)
-        facts.launches.append(done)
-        if done.exit_code != 0 or done.timed_out:
-            break
+    with _server(settings, case_dir) as server:
+        for number, one in enumerate(trainer.launches(settings), start=1):
+            directory = (case_dir / "launches" / f"{number}_{one.name}").resolve()
+            directory.mkdir(parents=True)
+            command = trainer.command(settings, one, directory, model)
+            done = _launch(trainer, settings, one, command, directory, server, stream)
+            facts.launches.append(done)
+            if done.exit_code != 0 or done.timed_out:
+                break
+
+
+def _server(settings: Settings, case_dir: Path) -> AbstractContextManager[str | None]:
+    program = warm.program_of(settings)
+    if program is None:
+        return contextlib.nullcontext()
+    env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
+    # A server of the sweep was started without the case's own environment, and much of that is
+    # read when a library is imported.
+    return warm.serving(program, env, case_dir / warm.LOG, shared=not settings.trainer.env)
 
 
 def _launch(
-    trainer: Trainer, settings: Settings, one: Launch, directory: Path, model: Path | None,
-    stream: bool,
+    trainer: Trainer, settings: Settings, one: Launch, command: Command, directory: Path,
+    server: str | None, stream: bool,
 ) -> LaunchFacts:  # fmt: skip
-    command = trainer.command(settings, one, directory, model)
     watch = launch.Watch(
         metrics=lambda: trainer.metrics(settings, directory),
         limit_seconds=settings.launch.timeout_seconds,
@@ -122,11 +134,11 @@ def _launch(
         orphaned=_orphaned_by(),
     )
     env = launch.environment(settings.device.value, settings.gpus) | command.env
-    if not settings.feature.compile:
-        return launch.run(one, Command(command.argv), directory, env, watch)
-    env = compiler_log.environment(env)
-    done = launch.run(one, Command(command.argv), directory, env, watch)
-    done.compiler = graph_breaks.read(directory)
+    if settings.feature.compile:
+        env = compiler_log.environment(env)
+    done = launch.run(one, Command(command.argv), directory, env, watch, server)
+    if settings.feature.compile:
+        done.compiler = graph_breaks.read(directory)
     return done
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -11,8 +12,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from sweep import processes, root_cause
+from sweep import processes, root_cause, warm
 from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, Metrics
 from sweep.files import tail, write_json
@@ -46,8 +48,8 @@ class Watch:
 def environment(device: str, gpus: str | None) -> dict[str, str]:
     """The environment of a trainer's processes: ours, offline, with the GPUs of this case."""
     env = {**os.environ, **_QUIET}
+    env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it where ranks are several
     if device == "cpu":
-        env.setdefault("OMP_NUM_THREADS", "1")
         env["CUDA_VISIBLE_DEVICES"] = ""
     elif gpus is not None:
         env["CUDA_VISIBLE_DEVICES"] = gpus
@@ -55,11 +57,17 @@ def environment(device: str, gpus: str | None) -> dict[str, str]:
 
 
 def run(
-    launch: Launch, command: Command, directory: Path, env: dict[str, str], watch: Watch
+    launch: Launch,
+    command: Command,
+    directory: Path,
+    env: dict[str, str],
+    watch: Watch,
+    server: str | None = None,
 ) -> LaunchFacts:
     """Start `command`, wait for its end or the limit, and return what happened.
 
-    Every process that it started is gone on return, also if waiting is interrupted.
+    With the address of a `server` (see sweep/warm.py), that forks what torchrun would start. Every
+    process of the launch is gone on return, also if waiting is interrupted.
     """
     facts = LaunchFacts(
         name=launch.name,
@@ -70,10 +78,12 @@ def run(
         limit_seconds=watch.limit_seconds,
         started=time.time(),
         seconds=0.0,
+        mode="cold" if server is None else "warm",
     )
     marker = uuid.uuid4().hex
     try:
-        _supervise(facts, directory, {**env, **command.env, processes.MARKER: marker}, watch)
+        env = {**env, **command.env, processes.MARKER: marker}
+        _supervise(facts, directory, _Start(command.argv, env, directory / LOG, server), watch)
     finally:
         facts.stopped = processes.end_all(marker)
         facts.seconds = time.time() - facts.started
@@ -91,14 +101,27 @@ def end_leftovers(directory: Path) -> int:
     return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
 
 
-def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: Watch) -> None:
-    marker = env[processes.MARKER]
-    with (directory / LOG).open("wb") as log:
-        process = subprocess.Popen(
-            processes.dependent(facts.argv), stdin=subprocess.DEVNULL, stdout=log,
-            stderr=subprocess.STDOUT, env=env, start_new_session=True,
-        )  # fmt: skip
-    write_json(directory / PROCESS, {"pid": process.pid, "marker": marker})
+class _Start(NamedTuple):
+    argv: list[str]
+    env: dict[str, str]
+    log: Path
+    server: str | None
+
+    def process(self) -> subprocess.Popen[bytes] | warm.Forked:
+        if self.server is not None:
+            return warm.Forked(self.server, self.argv, self.env, self.log)
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                processes.dependent(self.argv), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, env=self.env, start_new_session=True,
+            )  # fmt: skip
+
+
+def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch) -> None:
+    marker = start.env[processes.MARKER]
+    write_json(directory / PROCESS, {"marker": marker})
+    used_before = _cpu_seconds()
+    process = start.process()
     log_copy = _LogCopy(directory / LOG, watch.stream)
     deadline = time.monotonic() + watch.limit_seconds
     try:
@@ -107,7 +130,7 @@ def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: 
             _note_first_step(facts, watch)
             if time.monotonic() > deadline:
                 facts.timed_out = True
-                processes.dump_stacks(marker, process.pid)
+                processes.dump_stacks(marker, process.pid or 0)
                 break
             if watch.orphaned():
                 raise Interrupted("the sweep is gone")
@@ -116,8 +139,16 @@ def _supervise(facts: LaunchFacts, directory: Path, env: dict[str, str], watch: 
         if process.poll() is None:
             process.kill()
         facts.exit_code = process.wait()
+        facts.cpu_seconds = (process.cpu_seconds if isinstance(process, warm.Forked)
+                             else _cpu_seconds() - used_before)  # fmt: skip
         _note_first_step(facts, watch)
         log_copy.advance()
+
+
+def _cpu_seconds() -> float:
+    """Of the children that we waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class _LogCopy:

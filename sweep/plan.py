@@ -11,7 +11,7 @@ from sweep import trainers
 from sweep.case import Case, case_of, settings_of, slug
 from sweep.errors import RequestError
 from sweep.machine import Machine
-from sweep.schema import Settings
+from sweep.schema import LaunchMode, Settings
 
 Compose = Callable[[Sequence[str]], DictConfig]
 NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
@@ -54,10 +54,16 @@ def plan_one(
     settings = settings_of(config, machine)
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
-    unavailable = trainers.of(settings).unavailable(settings)
+    return Planned(case, settings, tuple(overrides), _unavailable(settings))
+
+
+def _unavailable(settings: Settings) -> str | None:
+    trainer = trainers.of(settings)
     if settings.fault is not None and settings.trainer.adapter != "sft":
-        unavailable = f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
-    return Planned(case, settings, tuple(overrides), unavailable)
+        return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
+    if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
+        return "launch.mode=warm: this trainer's ranks can only be started cold here"
+    return trainer.unavailable(settings)
 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:

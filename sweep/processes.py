@@ -23,8 +23,10 @@ JOB_MARKER = "SWEEP_JOB"  # environment: the job that launches it, and all below
 _DEPENDENT = """\
 import ctypes, os, resource, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("whoever started this has ended")
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-os.execvp(sys.argv[1], sys.argv[1:])
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -36,7 +38,7 @@ def dependent(argv: list[str]) -> list[str]:
     """
     if shutil.which(argv[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    return [sys.executable, "-I", "-S", "-c", _DEPENDENT, *argv]
+    return [sys.executable, "-I", "-S", "-c", _DEPENDENT, str(os.getpid()), *argv]
 
 
 class MarkedJob:

@@ -197,10 +197,18 @@ class OptimConf:
     router_bias_rate: float = 0.0  # by how much a step moves the routers' correction biases
 
 
+class LaunchMode(Enum):
+    """`cold`: plain torchrun. `warm`: ranks are forked from a process with everything imported."""
+
+    cold = "cold"
+    warm = "warm"
+
+
 @dataclass
 class LaunchConf:
-    """Limits on the trainer's processes and on how many cases run at once."""
+    """How the trainer is started, for how long, and how many cases run at once."""
 
+    mode: LaunchMode | None = None  # by default warm where the trainer can
     timeout_seconds: float = 900.0
     slots: int | None = None  # cases at once; by default what the GPUs hold, one without a GPU
     cases_per_gpu: int = 1  # tiny models leave room for more, but then their times say little

@@ -10,12 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from sweep import facts as facts_file
-from sweep import job, judging, report, salvage, trainers
+from sweep import job, judging, launch, report, salvage, trainers, warm
 from sweep.checks import Context
 from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
@@ -81,6 +81,7 @@ class Session:
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
+        self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
         write_plan(self.folder, planned, experiment, machine.device)
@@ -89,7 +90,7 @@ class Session:
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
         interrupted = False
-        with _stop_on_sigterm(), self._progress:
+        with _stop_on_sigterm(), self._progress, self._ending:
             try:
                 self._note_unavailable()
                 self._note_earlier()
@@ -123,6 +124,15 @@ class Session:
     def submitted(self, index: int, job: Started) -> None:
         """The job will run, and is ours to end."""
         self._jobs[index] = job
+
+    def start_servers(self) -> dict[str, str]:
+        """Start what forks the launches of local jobs; returns the environment to find them by."""
+        shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
+        programs = [program for one in shared if (program := warm.program_of(one))]
+        env = launch.environment(self.machine.device, None)
+        servers = warm.Servers(programs, env, self.folder / warm.LOG)
+        self._ending.callback(servers.stop)
+        return servers.environment()
 
     def started(self, index: int) -> None:
         """The job runs."""

@@ -64,7 +64,8 @@ class SlotLauncher(Observed, LocalLauncher):
             returns[index] = _result(job)
 
         runner = SlotRunner(Pool(session.machine, session.limits), start, ended, session.tick)
-        runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
+        with added_environment(session.start_servers()):
+            runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
         return returns
 
     def _submit(self, folder: Path, overrides: list[str], number: int) -> Any:

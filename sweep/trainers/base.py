@@ -50,6 +50,10 @@ class Trainer(Protocol):
         """Write the trainer's config into the launch's `directory`; return what to start."""
         ...
 
+    def server(self, settings: Settings) -> list[str] | None:
+        """The program that can fork `command`'s ranks (sweep/warm.py), if there is one."""
+        ...
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""
         ...

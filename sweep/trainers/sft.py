@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,10 @@ class SftTrainer:
         write_json(path, _config(settings, launch, directory, model))
         argv = torchrun(settings, directory, ["-m", "sft", str(path)])
         return Command(argv, settings.trainer.env)
+
+    def server(self, settings: Settings) -> list[str] | None:
+        """It has one for launches on one machine."""
+        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
