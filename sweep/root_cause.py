@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sweep.files import tail
 
+_NO_TRACEBACK = "To enable traceback see"
 _ROOT = "Root Cause (first observed failure):"
 _FIELD = re.compile(r"^\s+(rank|exitcode|traceback)\s*:\s*(.*)$", re.MULTILINE)
 
@@ -49,7 +50,9 @@ def _from_summary(text: str) -> tuple[int | None, str]:
     for key, value in _FIELD.findall(block):
         fields.setdefault(key, value.strip())
     number = re.match(r"\d+", fields.get("rank", ""))
-    said = fields.get("traceback") or f"exit code {fields.get('exitcode', 'unknown')}"
+    said = fields.get("traceback", _NO_TRACEBACK)
+    if said.startswith(_NO_TRACEBACK):
+        said = f"exit code {fields.get('exitcode', 'unknown')}"
     return (int(number.group()) if number else None), said
 
 

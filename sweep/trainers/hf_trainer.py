@@ -58,6 +58,10 @@ class HfTrainer:
         argv = torchrun(settings, directory, ["-m", "hf_sft", str(path)])
         return Command(argv, settings.trainer.env)
 
+    def server(self, settings: Settings) -> list[str] | None:
+        """None: it is an example of somebody else's trainer."""
+        return None
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)
