@@ -71,7 +71,7 @@ def settings_for(asked: argparse.Namespace, arch: str) -> Settings:
 
 def run(settings: Settings, directory: Path, server: str | None) -> LaunchFacts:
     """One launch, which must end well."""
-    trainer = trainers.load("sft")
+    trainer = trainers.of(settings)
     directory.mkdir()
     model = Path(tiny_models.ensure(settings.arch.name, scale="nano"))
     (one,) = trainer.launches(settings)

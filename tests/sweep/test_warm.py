@@ -17,7 +17,7 @@ import pytest
 
 from sweep import launch, processes, warm
 from sweep.errors import Interrupted, MachineryError
-from sweep.facts import LaunchFacts, read_metrics
+from sweep.facts import LaunchFacts, Metrics
 from sweep.machine import Machine
 from sweep.plan import plan_one
 from sweep.trainers.base import Command, Launch
@@ -45,7 +45,7 @@ def server(tmp_path: Path) -> Iterator[Callable[[str], warm.Server]]:
 def run(directory: Path, argv: list[str], address: str | None, **watch: Any) -> LaunchFacts:
     directory.mkdir(parents=True)
     argv = [*TORCHRUN, "--log-dir", str(directory / "ranks"), "--tee", "3", *argv]
-    observed = launch.Watch(lambda: read_metrics(directory / "metrics.jsonl"),
+    observed = launch.Watch(Metrics,
                             **{"limit_seconds": 60.0, **watch})  # fmt: skip
     env = launch.environment("cpu", None)
     return launch.run(Launch("train", 1, 5), Command(argv), directory, env, observed, address)

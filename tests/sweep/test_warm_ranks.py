@@ -134,7 +134,7 @@ def test_losses_are_the_same_to_the_last_bit(server: warm.Server, tmp_path: Path
     import tiny_models
 
     settings = settings_of(composed(["arch=qwen3_moe", "layout=fsdp2_ep2", "steps=2"]), Machine())
-    trainer = trainers.load("sft")
+    trainer = trainers.of(settings)
     model = Path(tiny_models.ensure("qwen3_moe"))
     reported = []
     for mode, address in (("cold", None), ("warm", server.address)):
