@@ -10,22 +10,37 @@ from rich.text import Text
 
 from sweep import estimates
 from sweep.plan import Planned
+from sweep.report.lines import say
 
 
-def show(planned: Sequence[Planned], seconds: Mapping[str, float], slots: int) -> None:
-    """Print one line a case, and the sums."""
-    table = Table(expand=False)
-    table.add_column("case", no_wrap=True)
-    table.add_column("launches", justify="right")
-    table.add_column("estimate", justify="right")
-    table.add_column("unavailable here", overflow="fold")
+def show(
+    planned: Sequence[Planned],
+    seconds: Mapping[str, float],
+    slots: int,
+    console: Console | None = None,
+) -> None:
+    """Print one line a case, why some cannot run here, and the sums."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+    table.add_column("case", overflow="fold")
+    table.add_column("launches", justify="right", no_wrap=True)
+    table.add_column("estimate", justify="right", no_wrap=True)
     for one in planned:
-        cost = "-" if one.unavailable else f"{seconds[one.case.id]:.0f} s"
-        number = str(estimates.launches(one))
-        table.add_row(Text(one.case.id), number, cost, Text(one.unavailable or ""))
-    console = Console()
+        cost = "not here" if one.unavailable else f"{seconds[one.case.id]:.0f} s"
+        table.add_row(Text(one.case.id), str(estimates.launches(one)), cost)
+    console = console or Console()
     console.print(table)
-    console.print(Text(totals(planned, seconds, slots), style="bold"))
+    for reason, cases in _reasons(planned).items():
+        say(console, f"not here, {reason}: {', '.join(cases)}", "dim")
+    say(console, totals(planned, seconds, slots), "bold")
+
+
+def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
+    """The cases that cannot run here, by the reason."""
+    found: dict[str, list[str]] = {}
+    for one in planned:
+        if one.unavailable:
+            found.setdefault(one.unavailable, []).append(one.case.id)
+    return found
 
 
 def totals(planned: Sequence[Planned], seconds: Mapping[str, float], slots: int) -> str:

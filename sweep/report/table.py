@@ -5,7 +5,6 @@ Paths, commands and addresses stay in one piece, to be copied; everything else i
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweep.report.lines import say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
 
@@ -35,9 +35,9 @@ def show(
         _show_failure(console, same, results)
     _show_notes(console, results)
     if problem is not None:
-        _say(console, f"the sweep itself had a problem: {printable(problem)}", "red")
+        say(console, f"the sweep itself had a problem: {printable(problem)}", "red")
     console.print(Text(counts(results), style="bold"))
-    _say_whole(console, "summary", str(folder / "summary.md"))
+    say_whole(console, "summary", str(folder / "summary.md"))
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
@@ -79,21 +79,21 @@ def _show_failure(console: Console, same: Sequence[Result], results: Sequence[Re
     first, style = same[0], LOOKS[same[0].judgement.verdict].style
     symbol, word = worded(first.judgement.verdict).split(" ")
     console.print()
-    _say_whole(console, symbol, f"{first.case.id}: {word}", style)
+    say_whole(console, symbol, f"{first.case.id}: {word}", style)
     for finding in first.against:
-        _say(console, f"{finding.check}: {short(finding.message)}", indent=4)
-    _say_whole(console, "  look in", str(first.where))
-    _say_whole(console, "  again  ", first.command)
+        say(console, f"{finding.check}: {short(finding.message)}", indent=4)
+    say_whole(console, "  look in", str(first.where))
+    say_whole(console, "  again  ", first.command)
     if address := curves_address(first, results):
-        _say_whole(console, "  curves ", address)
+        say_whole(console, "  curves ", address)
     for title, text in first.tails:
-        _say_whole(console, f"  {title}:", "", "bold")
+        say_whole(console, f"  {title}:", "", "bold")
         for line in text.splitlines():
-            _say_whole(console, "   ", printable(line))
+            say_whole(console, "   ", printable(line))
     if len(same) > 1:
-        _say(console, f"the same in {len(same) - 1} more; look in", indent=2)
+        say(console, f"the same in {len(same) - 1} more; look in", indent=2)
     for other in same[1:]:
-        _say_whole(console, "   ", str(other.where))
+        say_whole(console, "   ", str(other.where))
 
 
 def _show_notes(console: Console, results: Sequence[Result]) -> None:
@@ -103,18 +103,4 @@ def _show_notes(console: Console, results: Sequence[Result]) -> None:
             notes.setdefault(note, []).append(result.case.id)
     for note, cases in notes.items():
         more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
-        _say(console, f"{cases[0]}{more}: {short(note)}", "dim")
-
-
-def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """Wrapped between words, under itself; a word longer than the line is left whole."""
-    lines = textwrap.wrap(
-        text, max(20, console.width - indent - 2), break_long_words=False, break_on_hyphens=False
-    )
-    for number, line in enumerate(lines):
-        gap = " " * (indent + (2 if number else 0))
-        console.print(Text(gap + line, style=style), soft_wrap=True)
-
-
-def _say_whole(console: Console, label: str, text: str, style: str = "") -> None:
-    console.print(Text(f"{label} {text}".rstrip(), style=style), soft_wrap=True)
+        say(console, f"{cases[0]}{more}: {short(note)}", "dim")

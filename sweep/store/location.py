@@ -27,6 +27,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # beside our table
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "PGCONNECT_TIMEOUT": "10",
@@ -68,6 +69,8 @@ class Location:
     def shown(self) -> str:
         """The URI without a name and password, which belong in no file and no message."""
         parts = urlsplit(self.uri)
+        if "@" not in parts.netloc:
+            return self.uri  # putting it together again would lose slashes of sqlite:////path
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from sweep import estimates, history, listing, shards, suite
 from sweep.errors import RequestError
@@ -185,6 +187,19 @@ def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) ->
     text = capsys.readouterr().out
     assert "needs a GPU" in text
     assert "2 cases, 3 launches; 1 unavailable; about 0 min, 2 at a time" in text
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_plan_fits_the_terminal(width: int) -> None:
+    reason = "DeepEP dispatch needs the deep_ep package, which is not installed"
+    longest = planned("qwen3_moe", "optim_offload_off")
+    case = longest.case.model_copy(update={"id": "nemotron_h-dp2_cp2_ep4-optim_offload_off"})
+    stuck = Planned(case, longest.settings, longest.overrides, reason)
+    out = io.StringIO()
+    listing.show([planned("llama"), stuck], {planned("llama").case.id: 60.0}, 1,
+                 Console(file=out, width=width))  # fmt: skip
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert f"not here, {reason}: {case.id}" in " ".join(out.getvalue().split())
 
 
 def asked(suite_name: str | None) -> Request:
