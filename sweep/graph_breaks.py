@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from sweep.compiler_log import Record, records
+from sweep.root_cause import rank_of
 
 REASON_LIMIT = 300
 
@@ -115,7 +116,7 @@ def normalised(text: str) -> str:
 def _of_ranks(ranks: Path) -> Iterator[tuple[str, Record]]:
     """The records in torchrun's logs, one folder a rank."""
     for log in sorted(chain(ranks.rglob("stderr.log"), ranks.rglob("stdout.log"))):
-        yield from ((log.parent.name, record) for record in _records(log))
+        yield from ((str(rank_of(log.parent)), record) for record in _records(log))
 
 
 def _of_launcher(log: Path) -> list[tuple[str, Record]]:

@@ -27,7 +27,7 @@ from sweep.files import write_json
 from sweep.machine import Machine
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
-from sweep.slurm import heartbeat
+from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import Command, Launch, Trainer
 
 DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
@@ -132,6 +132,7 @@ def _launch(
         limit_seconds=settings.launch.timeout_seconds,
         stream=stream,
         orphaned=_orphaned_by(),
+        elsewhere=nodes.Step() if settings.layout.nodes > 1 else None,
     )
     env = launch.environment(settings.device.value, settings.gpus) | command.env
     if settings.feature.compile:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sweep import compile_cache, processes, root_cause, warm
 from sweep.errors import Interrupted
@@ -35,6 +35,18 @@ _QUIET = {
 }
 
 
+class Elsewhere(Protocol):
+    """Processes of a launch on other machines, which no signal of ours reaches."""
+
+    def dump_stacks(self) -> None:
+        """As processes.dump_stacks."""
+        ...
+
+    def end(self) -> None:
+        """As processes.end_all."""
+        ...
+
+
 @dataclass(frozen=True)
 class Watch:
     """What to look at while the trainer runs."""
@@ -43,6 +55,7 @@ class Watch:
     limit_seconds: float
     stream: bool = False  # copy its log to our stdout
     orphaned: Callable[[], bool] = lambda: False  # whether whoever wants the result is gone
+    elsewhere: Elsewhere | None = None
 
 
 def environment(device: str, gpus: str | None) -> dict[str, str]:
@@ -85,6 +98,8 @@ def run(
         env = {**env, **command.env, processes.MARKER: marker}
         _supervise(facts, directory, _Start(command.argv, env, directory / LOG, server), watch)
     finally:
+        if watch.elsewhere is not None:
+            watch.elsewhere.end()
         facts.stopped = processes.end_all(marker)
         facts.seconds = time.time() - facts.started
         facts.metrics = watch.metrics()
@@ -130,6 +145,8 @@ def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch)
             _note_first_step(facts, watch)
             if time.monotonic() > deadline:
                 facts.timed_out = True
+                if watch.elsewhere is not None:
+                    watch.elsewhere.dump_stacks()
                 processes.dump_stacks(marker, process.pid or 0)
                 break
             if watch.orphaned():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from sweep import trainers
 from sweep.case import Case, case_of, settings_of, slug
@@ -54,7 +54,8 @@ def plan_one(
     settings = settings_of(config, machine)
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
-    return Planned(case, settings, tuple(overrides), _unavailable(settings))
+    unavailable = _unavailable(settings) or _unreachable(settings, config)
+    return Planned(case, settings, tuple(overrides), unavailable)
 
 
 def _unavailable(settings: Settings) -> str | None:
@@ -64,6 +65,13 @@ def _unavailable(settings: Settings) -> str | None:
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
     return trainer.unavailable(settings)
+
+
+def _unreachable(settings: Settings, config: DictConfig) -> str | None:
+    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+    if settings.layout.nodes == 1 or choices.get("hydra/launcher") == "slurm":
+        return None
+    return f"{settings.layout.nodes} nodes take hydra/launcher=slurm, and -m"
 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:

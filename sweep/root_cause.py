@@ -11,6 +11,7 @@ from sweep.files import tail
 
 _NO_TRACEBACK = "To enable traceback see"
 _ROOT = "Root Cause (first observed failure):"
+_FIRST = re.compile(r"from_rank_(\d+)")  # see sweep/slurm/nodes.py
 _FIELD = re.compile(r"^\s+(rank|exitcode|traceback)\s*:\s*(.*)$", re.MULTILINE)
 
 
@@ -21,6 +22,12 @@ class RootCause:
     rank: int | None = None
     failure: str = ""
     rank_tail: str = ""
+
+
+def rank_of(directory: Path) -> int:
+    """The rank whose logs are in `directory`: torchrun names it by its number on its node."""
+    first = (_FIRST.fullmatch(part) for part in directory.parts)
+    return int(directory.name) + sum(int(found.group(1)) for found in first if found)
 
 
 def find(log: Path, ranks: Path) -> RootCause:
@@ -38,8 +45,8 @@ def find(log: Path, ranks: Path) -> RootCause:
 
 def last_words(ranks: Path, lines: int = 15) -> str:
     """The end of every rank's error log, which holds its stacks after a time-out."""
-    logs = sorted(ranks.rglob("stderr.log"), key=lambda log: int(log.parent.name))
-    return "\n".join(f"rank {log.parent.name}:\n{tail(log, lines)}" for log in logs)
+    logs = sorted(ranks.rglob("stderr.log"), key=lambda log: rank_of(log.parent))
+    return "\n".join(f"rank {rank_of(log.parent)}:\n{tail(log, lines)}" for log in logs)
 
 
 def _from_summary(text: str) -> tuple[int | None, str]:
@@ -64,15 +71,15 @@ def _error_files(ranks: Path) -> dict[int, tuple[float, str]]:
             message = json.loads(path.read_text(encoding="utf-8"))["message"]
             said = message["message"] if isinstance(message, dict) else str(message)
             extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
-            found[int(path.parent.name)] = (float(extra.get("timestamp", 0)), _one_line(said))
+            found[rank_of(path.parent)] = (float(extra.get("timestamp", 0)), _one_line(said))
         except (OSError, ValueError, KeyError, AttributeError):
             continue
     return found
 
 
 def _rank_tail(ranks: Path, rank: int) -> str:
-    logs = [*ranks.rglob(f"{rank}/stdout.log"), *ranks.rglob(f"{rank}/stderr.log")]
-    return "\n".join(filter(None, (tail(log) for log in logs)))
+    logs = [*ranks.rglob("stdout.log"), *ranks.rglob("stderr.log")]
+    return "\n".join(filter(None, (tail(log) for log in logs if rank_of(log.parent) == rank)))
 
 
 def _one_line(text: str, limit: int = 500) -> str:

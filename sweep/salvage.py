@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from sweep import job, trainers
+from sweep.ends import DIED, End
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
 from sweep.launch import LOG
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
-
-
-@dataclass(frozen=True)
-class End:
-    """How a job ended, as its launcher tells it."""
-
-    reason: str
-    timed_out: bool = False
-
-
-DIED = End("the job died without leaving a result")
 
 
 def facts_of(

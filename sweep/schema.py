@@ -123,6 +123,17 @@ class HfTrainerConf(TrainerConf):
     sharding: HfSharding = HfSharding.transformers
 
 
+@dataclass
+class PrimeRlConf(TrainerConf):
+    """PrimeIntellect-ai/prime-rl's SFT trainer."""
+
+    name: str = "prime_rl"
+    adapter: str = "prime_rl"
+    project: str | None = None  # the folder that uv runs it from
+    dataset: str | None = None  # a Hugging Face data set; random tokens without
+    renderer: str | None = None  # of its package `renderers`, for a data set
+
+
 class MetricsFormat(Enum):
     """What a trainer writes its figures as."""
 
@@ -256,7 +267,7 @@ class Settings:
     gpus: str | None = None  # likewise: what the launcher reserved for the job
 
 
-TRAINERS = {node.adapter: node for node in (SftConf, CommandConf, HfTrainerConf)}
+TRAINERS = {node.adapter: node for node in (SftConf, CommandConf, HfTrainerConf, PrimeRlConf)}
 
 
 def register() -> None:

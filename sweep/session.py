@@ -18,6 +18,7 @@ from sweep import facts as facts_file
 from sweep import job, judging, launch, report, salvage, trainers, warm
 from sweep.checks import Context
 from sweep.earlier import Earlier
+from sweep.ends import DIED, End
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.faults import Conclusion
@@ -138,7 +139,7 @@ class Session:
         """The job runs."""
         self._progress.started(self.runnable[index].case.id)
 
-    def ended(self, index: int, log: str, end: salvage.End = salvage.DIED) -> None:
+    def ended(self, index: int, log: str, end: End = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
         self._jobs.pop(index).clear()
         one = self.runnable[index]

@@ -118,7 +118,8 @@ class ArrayLauncher(Observed, SlurmLauncher):
         if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(given):
             given["gpus_per_node"] = shape.gpus_per_node
         # A job's own processes start on its first node; it starts the others' (sweep.slurm.nodes).
-        more = {"srun_args": ["--nodes=1", "--ntasks=1"], "tasks_per_node": 1}
+        srun_args = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={given['cpus_per_task']}"]
+        more = {"srun_args": srun_args, "tasks_per_node": 1}
         more["additional_parameters"] = _additional(self.params["additional_parameters"], before)
         generic = set(BaseQueueConf.__dataclass_fields__)
         executor = submitit.AutoExecutor(

@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+from sweep.ends import DIED, End
 from sweep.errors import MachineryError
 from sweep.files import tail
-from sweep.salvage import DIED, End
 
 ANSWER_SECONDS = 60.0  # for a command to come back
 GONE = "GONE"  # Slurm knows the job no longer
@@ -71,6 +71,13 @@ def states(names: Collection[str]) -> dict[str, str]:
     lines = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T",
                  f"--name={','.join(names)}")  # fmt: skip
     return dict(line.strip().split("|") for line in lines.splitlines() if "|" in line)
+
+
+def steps(job_id: str, name: str) -> list[str]:
+    """The ids of a job's running steps of that name; raises MachineryError."""
+    lines = _ask("squeue", "--steps", "--noheader", f"--jobs={job_id}", "--format=%i|%j")
+    found = (line.strip().split("|") for line in lines.splitlines() if "|" in line)
+    return [step for step, known in found if known == name]
 
 
 def cancel(*which: str) -> None:

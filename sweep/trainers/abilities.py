@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from sweep.case import layout_name, plain
@@ -45,6 +45,21 @@ def lacking(
         if key not in features and f"{key}={value}" not in features:
             able = ", ".join(features) or "none"
             return f"{trainer} cannot do feature.{key}={value} (its features: {able})"
+    return None
+
+
+def untold(settings: Settings, told: Callable[[str], bool] = lambda name: False) -> str | None:
+    """What is asked for beyond layout and features, and not among what the trainer is `told`."""
+    feature = settings.feature
+    asked = {
+        "fault": settings.fault,
+        "attention_dropout": settings.attention_dropout,
+        "packed": None if feature.packed else "false",
+        "compile_backend": feature.compile_backend,
+    }
+    for name, value in asked.items():
+        if value and not told(name):
+            return f"trainer={settings.trainer.name} is not told of {name}={value}; trainer=sft is"
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sweep.facts import Metrics
 from sweep.schema import Settings
+from sweep.slurm import nodes
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
     """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
     ranks = str(directory / "ranks")
+    if settings.layout.nodes > 1:
+        return nodes.command(settings.layout, directory / "ranks", program)
     return [
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         "--nproc-per-node", str(settings.layout.world_size),

@@ -12,7 +12,7 @@ from sweep.facts import Metrics
 from sweep.files import write_text
 from sweep.schema import CommandConf, Settings
 from sweep.trainers import readers, template
-from sweep.trainers.abilities import lacking
+from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import Command, Launch, before, torchrun, train_and_resume
 
 RESERVED = (launching.LOG, launching.PROCESS, "ranks")
@@ -25,7 +25,9 @@ class CommandTrainer:
         """What is on none of its lists, or how it would resume; raises RequestError if unclear."""
         conf = _conf(settings)
         _check(settings)
-        reason = lacking(settings, conf.archs, conf.layouts, conf.features)
+        reason = lacking(settings, conf.archs, conf.layouts, conf.features) or untold(
+            settings, lambda name: _uses(conf, name)
+        )
         if reason is None and settings.feature.resume_at and not _uses(conf, "resume_from"):
             return (
                 f"trainer={conf.name} cannot resume: nothing in trainer.resume uses {{resume_from}}"

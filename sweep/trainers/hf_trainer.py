@@ -16,7 +16,7 @@ from sweep.schema import (
     Settings,
 )
 from sweep.trainers import readers
-from sweep.trainers.abilities import lacking
+from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
 from sweep.trainers.template import accumulation
 
@@ -39,7 +39,13 @@ class HfTrainer:
 
     def unavailable(self, settings: Settings) -> str | None:
         """What transformers or accelerate would refuse, or has no option for."""
-        return lacking(settings, None, None, FEATURES) or _layout(settings) or _feature(settings)
+        reasons = (
+            lacking(settings, None, None, FEATURES),
+            untold(settings, lambda name: name == "compile_backend"),
+            _layout(settings),
+            _feature(settings),
+        )
+        return next(filter(None, reasons), None)
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Always: it trains what is there."""
@@ -157,9 +163,15 @@ def _arguments(settings: Settings, launch: Launch, directory: Path) -> dict[str,
         "dataloader_pin_memory": not on_cpu,
         "activation_checkpointing": feature.ac is ActivationCheckpointing.full,
         "torch_compile": feature.compile,
-        "torch_compile_backend": ("eager" if on_cpu else "inductor") if feature.compile else None,
+        "torch_compile_backend": _backend(settings) if feature.compile else None,
         **_fsdp(settings),
     }
+
+
+def _backend(settings: Settings) -> str:
+    """As the built-in trainer chooses: on a CPU, the graphs are captured and run as they are."""
+    automatic = "eager" if settings.device is Device.cpu else "inductor"
+    return settings.feature.compile_backend or automatic
 
 
 def _fsdp(settings: Settings) -> dict[str, Any]:

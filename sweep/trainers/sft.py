@@ -32,18 +32,11 @@ class SftTrainer:
                 return "DeepEP dispatch needs experts on more ranks than one"
             if settings.dtype is not Dtype.bfloat16:
                 return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
-        reasons = (
-            (
-                feature.full_offload and layout.world_size == 1,
-                "full offloading is FSDP's, which one process does not have",
-            ),
-            (
-                not feature.packed and layout.cp > 1,
-                "documents are computed one by one, and not over ranks that share a sequence",
-            ),
-            (layout.nodes > 1, "sft runs on one node"),
-        )
-        return next((reason for applies, reason in reasons if applies), None)
+        if feature.full_offload and layout.world_size == 1:
+            return "full offloading is FSDP's, which one process does not have"
+        if not feature.packed and layout.cp > 1:
+            return "documents are computed one by one, and not over ranks that share a sequence"
+        return None
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Always: it trains what is there."""

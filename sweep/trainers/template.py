@@ -66,7 +66,8 @@ def values_of(
         **{key: case["data"][key] for key in ("seq_len", "global_batch", "micro_batch")},
         "data_seed": settings.data.seed,
         "accumulation": accumulation(settings),
-        **{key: case["feature"][key] for key in SWITCHES},
+        **{key: case["feature"][key] for key in (*SWITCHES, "compile_backend", "packed")},
+        "attention_dropout": settings.attention_dropout, "fault": settings.fault,
     }  # fmt: skip
     return {key: text(value) for key, value in known.items()}
 

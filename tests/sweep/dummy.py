@@ -20,6 +20,8 @@ def line(step: int, **changed: object) -> str:
 
 
 def report(directory: Path, lines: list[str]) -> None:
+    if os.environ.get("RANK", "0") != "0":
+        return
     with (directory / "metrics.jsonl").open("a") as file:
         for text in lines:
             print(text, file=file, flush=True)
@@ -54,6 +56,10 @@ def misbehave(behaviour: str) -> None:
         time.sleep(600)
     if behaviour == "controller_killed":
         os.kill(ancestor(2), signal.SIGKILL)
+        time.sleep(600)
+    if behaviour == "rank_1_exits":
+        if os.environ["RANK"] == "1":
+            raise SystemExit(7)
         time.sleep(600)
     if behaviour == "short":
         sys.exit(0)
