@@ -6,16 +6,16 @@ import time
 from pathlib import Path
 
 from sweep import job, trainers
-from sweep.ends import DIED, End
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
+from sweep.job_end import DIED, JobEnd
 from sweep.launch import LOG
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
 
 
 def facts_of(
-    one: Planned, folder: Path, before: Facts | None, job_log: Path, end: End = DIED
+    one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd = DIED
 ) -> Facts:
     """What the launches' folders show, with why the job ended before the case did.
 
@@ -42,7 +42,7 @@ def _environment(one: Planned) -> dict[str, str]:
     return environment(one.case.device) | commit(Path.cwd())
 
 
-def _launch(one: Planned, directory: Path, end: End) -> LaunchFacts:
+def _launch(one: Planned, directory: Path, end: JobEnd) -> LaunchFacts:
     trainer = trainers.of(one.settings)
     expected = {launch.name: launch for launch in trainer.launches(one.settings)}
     launch = expected[directory.name.partition("_")[2]]
@@ -63,7 +63,7 @@ def _launch(one: Planned, directory: Path, end: End) -> LaunchFacts:
     )
 
 
-def _error(before: Facts | None, job_log: Path, end: End) -> str:
+def _error(before: Facts | None, job_log: Path, end: JobEnd) -> str:
     if before is not None and end is DIED:
         return f"the job was told to stop, and not by the sweep ({before.error})"
     lines = [line for line in tail(job_log).splitlines() if line.strip()] if job_log.name else []

@@ -18,11 +18,11 @@ from sweep import facts as facts_file
 from sweep import job, judging, launch, report, salvage, trainers, warm
 from sweep.checks import Context
 from sweep.earlier import Earlier
-from sweep.ends import DIED, End
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.faults import Conclusion
 from sweep.folder import claim, leave, write_plan
+from sweep.job_end import DIED, JobEnd
 from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned, quoted
@@ -139,7 +139,7 @@ class Session:
         """The job runs."""
         self._progress.started(self.runnable[index].case.id)
 
-    def ended(self, index: int, log: str, end: End = DIED) -> None:
+    def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
         self._jobs.pop(index).clear()
         one = self.runnable[index]

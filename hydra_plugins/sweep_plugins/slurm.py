@@ -1,5 +1,6 @@
 """The launcher for Slurm: the submitit plugin's own, as job arrays that nothing ever requeues."""
 
+import os
 import signal
 import uuid
 from collections.abc import Iterator, Sequence
@@ -98,7 +99,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         from sweep.errors import MachineryError
 
         try:
-            with _alarm(self.params["submit_seconds"]):
+            with _alarm(self.params["submit_seconds"]), _without_our_own_job():
                 jobs: list[Any] = executor.map_array(self, *zip(*calls, strict=True))
                 return jobs
         except Exception as error:  # submitit raises what sbatch said, or that it was killed
@@ -145,6 +146,19 @@ def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:
         after = [f"afterany:{before}", *([given["dependency"]] if "dependency" in given else [])]
         values["dependency"] = ",".join(after)
     return values
+
+
+@contextmanager
+def _without_our_own_job() -> Iterator[None]:
+    """sbatch takes what the job in which we may run was given for a request of the new one."""
+    ours = {key: value for key, value in os.environ.items()
+            if key.startswith("SLURM_") and key != "SLURM_CONF"}  # fmt: skip
+    for key in ours:
+        del os.environ[key]
+    try:
+        yield
+    finally:
+        os.environ.update(ours)
 
 
 @contextmanager

@@ -58,6 +58,7 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
 
 
 def figures(pairs: list[Pair]) -> Iterator[Series]:
+    """What is compared of the steps that both launches have."""
     yield series("loss", lambda step: step.loss, pairs, is_relative=False)
     if all(step.grad_norm is not None for pair in pairs for step in pair):
         yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs, is_relative=False)

@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from sweep.ends import DIED, End
 from sweep.errors import MachineryError
 from sweep.files import tail
+from sweep.job_end import DIED, JobEnd
 
 ANSWER_SECONDS = 60.0  # for a command to come back
 GONE = "GONE"  # Slurm knows the job no longer
@@ -26,13 +26,13 @@ _ACTIVE = {
     "SPECIAL_EXIT",
 }  # fmt: skip
 _ENDS = {
-    "CANCELLED": End("the job was cancelled in Slurm"),
-    "TIMEOUT": End("the job ran into Slurm's time limit", timed_out=True),
-    "DEADLINE": End("the job ran into its deadline in Slurm", timed_out=True),
-    "PREEMPTED": End("the job was preempted by another in Slurm"),
-    "NODE_FAIL": End("the job's node failed"),
-    "BOOT_FAIL": End("the job's node did not boot"),
-    "OUT_OF_MEMORY": End("the job went beyond the memory that it asked Slurm for"),
+    "CANCELLED": JobEnd("the job was cancelled in Slurm"),
+    "TIMEOUT": JobEnd("the job ran into Slurm's time limit", timed_out=True),
+    "DEADLINE": JobEnd("the job ran into its deadline in Slurm", timed_out=True),
+    "PREEMPTED": JobEnd("the job was preempted by another in Slurm"),
+    "NODE_FAIL": JobEnd("the job's node failed"),
+    "BOOT_FAIL": JobEnd("the job's node did not boot"),
+    "OUT_OF_MEMORY": JobEnd("the job went beyond the memory that it asked Slurm for"),
 }
 
 _LOGGED = {
@@ -48,7 +48,7 @@ def is_active(state: str) -> bool:
     return state in _ACTIVE
 
 
-def end_of(state: str, log: str) -> End:
+def end_of(state: str, log: str) -> JobEnd:
     """Why a job ended in that state; one that Slurm finds nothing wrong with just died.
 
     What Slurm no longer knows, it wrote into the job's log.

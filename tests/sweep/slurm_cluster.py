@@ -98,8 +98,16 @@ class Cluster:
         self.start_controller()
         for node in ("node1", "node2"):
             self.do("slurmd", "-N", node)
-        idle = ["sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D"]
-        until(lambda: self.do(*idle) == "2", "both nodes are idle")
+        until(self._is_idle, "both nodes are idle")
+
+    def _is_idle(self) -> bool:
+        idle = self.do("sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D")
+        return idle == "2"
+
+    def mend(self, node: str) -> None:
+        """After state=down; Slurm may do so itself."""
+        self.ask("scontrol", "update", f"nodename={node}", "state=resume")
+        until(self._is_idle, "both nodes are idle")
 
     def stop(self) -> None:
         self.ask("scancel", "--user=root")

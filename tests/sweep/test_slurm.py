@@ -191,7 +191,7 @@ def test_a_detached_sweep_is_collected_later(cluster: Cluster, outputs: Path) ->
     node = cluster.do("squeue", "--noheader", f"--jobs={sweep.job('qwen3')}", "--format=%N")
     cluster.do("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     code, said = sweep.command("sweep.collect", "wait=true", "grace=2")
-    cluster.do("scontrol", "update", f"nodename={node}", "state=resume")
+    cluster.mend(node)
     assert code == 1, said
     assert (sweep.verdict("llama"), sweep.verdict("qwen3")) == ("passed", "crashed")
     assert "the job's node failed" in sweep.said("qwen3")
@@ -258,6 +258,35 @@ def test_a_sweep_that_is_stopped_leaves_nothing_in_the_queue(
         assert "2 of 3 cases have no result" in said
 
 
+def test_what_slurm_refuses_is_neither_red_nor_green(cluster: Cluster, outputs: Path) -> None:
+    code, said = Sweep(cluster, outputs, llama="ok").run(*CASES, "hydra.launcher.partition=none")
+    assert code == 3
+    said = " ".join(said.split())
+    assert "could not be submitted: sbatch: error: invalid partition specified: none" in said
+
+
+def test_shards_of_a_suite_each_take_a_node(cluster: Cluster, outputs: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts/slurm_shards.sh"
+    cluster.environment["PYTHON"] = sys.executable
+    done = cluster.ask("sbatch", "--wait", "--array=1-2", f"--output={outputs}/shard-%a.log",
+                       str(script), "suite=nightly", "arch=llama,qwen3", "plan=true")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    logs = [path.read_text() for path in sorted(outputs.glob("shard-*.log"))]
+    assert ["llama-cp4_ep1-base" in log for log in logs].count(True) == 1
+    assert ["qwen3-cp4_ep1-base" in log for log in logs].count(True) == 1
+
+
+def test_a_sweep_may_be_driven_from_a_job(cluster: Cluster, outputs: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts/slurm_nightly.sh"
+    sweep = Sweep(cluster, outputs, llama="exit_42")
+    words = ["sbatch", "--wait", f"--output={outputs}/driver.log", str(script), "arch=llama",
+             *CASES, *LAUNCHER, f"outputs={outputs}"]  # fmt: skip
+    environment = {**sweep.environment, "PYTHON": sys.executable}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, (outputs / "driver.log").read_text()
+    assert sweep.verdict("llama") == "crashed"
+
+
 def test_a_slurm_that_does_not_answer_is_neither_red_nor_green(
     cluster: Cluster, outputs: Path
 ) -> None:
@@ -276,10 +305,4 @@ def test_a_slurm_that_does_not_answer_is_neither_red_nor_green(
     assert "1 of 1 cases have no result" in said
     assert "Slurm does not answer scontrol" in said_later
     assert list(outputs.glob("*/*/findings.json")) == []
-    until(lambda: cluster.jobs() == [], "the job noticed that its sweep is gone")
-
-
-def test_what_slurm_refuses_is_neither_red_nor_green(cluster: Cluster, outputs: Path) -> None:
-    code, said = Sweep(cluster, outputs, llama="ok").run(*CASES, "hydra.launcher.partition=none")
-    assert code == 3
-    assert "could not be submitted: sbatch: error: invalid partition specified: none" in said
+    until(lambda: processes_of(outputs) == [], "the job noticed that its sweep is gone")

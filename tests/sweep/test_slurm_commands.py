@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydra_plugins.sweep_plugins.slurm import ArrayLauncher, _alarm
-from sweep.ends import DIED
 from sweep.errors import MachineryError
+from sweep.job_end import DIED
 from sweep.root_cause import rank_of
 from sweep.schema import Device, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class End:
+class JobEnd:
     """Why a job ended before it could say so itself."""
 
     reason: str
     timed_out: bool = False
 
 
-DIED = End("the job died without leaving a result")
+DIED = JobEnd("the job died without leaving a result")
