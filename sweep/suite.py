@@ -13,7 +13,14 @@ from hydra.core.override_parser.types import Override
 from sweep.errors import RequestError
 from sweep.plan import quoted
 
-NARROWED = ("arch", "layout", "feature", "trainer", "scale")  # other keys override a row's value
+NARROWED = (
+    "arch",
+    "layout",
+    "feature",
+    "trainer",
+    "scale",
+    "fault",
+)  # others override a row's value
 # These say nothing about a case.
 OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 
@@ -68,7 +75,9 @@ def _row(row: Mapping[str, Any]) -> Choices:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "null"
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
-    return text if re.fullmatch(r"[\w.+-]+", text) else quoted(text)
+    return text if re.fullmatch(r"[\w.+:-]+", text) else quoted(text)

@@ -90,13 +90,13 @@ def optim_offload_stale(at: Plant) -> None:
     at.around(offloading, "move_states", make)
 
 
-@fault("verl#7166", strength="MiB a step", strengths=(64, 8))
+@fault("verl#7166", strength="MiB a step", strengths=(64, 16))
 def memory_leak(at: Plant) -> None:
     """Something of every step is kept."""
     at.after(Trainer, "train_step", lambda *_: leak(at.strength))
 
 
-@fault("verl#7874", strength="MiB a step", strengths=(64, 8))
+@fault("verl#7874", strength="MiB a step", strengths=(64, 16))
 def memory_leak_one_rank(at: Plant) -> None:
     """Something of every step is kept on the last rank."""
     last = at.ranks.rank == at.ranks.world_size - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
+from statistics import median, quantiles
 
 from sweep import thresholds
 from sweep.checks import baselines
@@ -83,11 +83,14 @@ def peak_memory_gib(facts: Facts) -> float | None:
 def memory_growth(facts: Facts) -> float | None:
     """The share of its peak by which the memory of the worst rank grows in a step.
 
-    The median over the steps after the first: a peak that rises once for a longer batch is no leak.
+    The lower quartile over the steps after the first: a leak grows in nearly each, and a peak that
+    rises for a longer batch, or while an allocator settles, does not.
     """
     peaks = [one.peak_memory_gib for one in facts.steps[1:] if one.peak_memory_gib is not None]
     rises = [after - before for before, after in pairwise(peaks)]
-    return median(rises) / peaks[-1] if len(rises) >= FEW and peaks[-1] > 0 else None
+    if len(rises) < FEW or peaks[-1] <= 0:
+        return None
+    return quantiles(rises, n=4, method="inclusive")[0] / peaks[-1]
 
 
 FIGURES = (

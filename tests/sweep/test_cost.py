@@ -102,7 +102,7 @@ def test_memory_that_grows_at_every_step_fails_without_a_baseline(taken: Make) -
     assert finding.outcome is Outcome.FAIL
     assert finding.message.startswith(
         "steps 2 to 5: the memory of the worst rank grows by 5.6% of its peak a step,"
-        " from 1.500 to 1.800 GiB; limit 3.0%"
+        " from 1.500 to 1.800 GiB; limit 1.2%"
     )
 
 

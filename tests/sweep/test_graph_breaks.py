@@ -91,7 +91,7 @@ def counting(*recompiles: object) -> Metrics:
 def test_recompiles_at_every_step_fail(compiled_facts: Make, counts: tuple[object, ...]) -> None:
     found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)))
     assert (found.outcome, found.folder) == (Outcome.FAIL, "launches/1_train")
-    assert found.message.startswith("train: recompiled at every step; 1 recompile: a.py:1 in")
+    assert found.message.startswith("train: recompiles step after step; 1 recompile: a.py:1 in")
 
 
 @pytest.mark.parametrize("counts", [(3, 1, 1, 0), (0, 1, 1), ([0, 0], [1, 1], [0, 0], [1, 1])])
