@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ LATEST = "latest"
 BASELINE, PINNED = "baseline", "pinned"  # a tag of a sweep's run, and its value
 DOWNLOADS = 8  # at once
 PAGE = 1000
+NIGHTS = 3  # in one query; of a case that did not pass in them the runs are looked for apart
+LOOK_BACK = 50
 # What two runs must share to be comparable from night to night.
 SAME_TAGS = ("case_id", "device", "scale", "trainer")
 SAME_PARAMS = ("dtype", "seed", "steps")
@@ -100,9 +102,15 @@ class Reader:
     def last_good(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the newest earlier run of the same case that passed."""
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
-        cases = self._search([sweep.experiment_id], query)
-        found = _in_parallel(lambda case: self._good_before(sweep, case), cases)
-        return self._by_case(run for runs in found for run in runs)
+        cases = {run.data.tags["case_id"]: run
+                 for run in self._search([sweep.experiment_id], query) if _ran(run)}  # fmt: skip
+        lately = self._passed_before(sweep, [], NIGHTS * len(cases))
+        found = {run.data.tags["case_id"]: run for run in reversed(lately) if _fits(run, cases)}
+        rest = [case for case_id, case in cases.items() if case_id not in found]
+        for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
+            if run is not None:
+                found[run.data.tags["case_id"]] = run
+        return self._by_case(found.values())
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the sweep that is pinned as the baseline in that experiment."""
@@ -124,12 +132,17 @@ class Reader:
         found = self._search([sweep.experiment_id], query, limit=1)
         return _sweep(found[0], {sweep.experiment_id: sweep.experiment}) if found else None
 
-    def _good_before(self, sweep: SweepRecord, case: Any) -> list[Any]:
-        same = [f"tags.{key} = '{_safe(case.data.tags[key])}'" for key in SAME_TAGS]
-        same += [f"params.{key} = '{_safe(case.data.params[key])}'" for key in SAME_PARAMS]
+    def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
+        case_id, device = case.data.tags["case_id"], case.data.tags["device"]
+        same = [f"tags.case_id = '{_safe(case_id)}'", f"tags.device = '{_safe(device)}'"]
+        runs = self._passed_before(sweep, same, LOOK_BACK)
+        return next((run for run in runs if _fits(run, {case_id: case})), None)
+
+    def _passed_before(self, sweep: SweepRecord, more: Sequence[str], limit: int) -> list[Any]:
+        """The newest first. Few conditions: each is a join, and eight of them take a second."""
         before = f"attributes.start_time < {int(sweep.started * 1000)}"
-        query = " and ".join(["tags.kind = 'case'", "tags.verdict = 'passed'", before, *same])
-        return self._search([sweep.experiment_id], query, limit=1)
+        query = " and ".join(["tags.verdict = 'passed'", before, *more])
+        return self._search([sweep.experiment_id], query, limit) if limit else []
 
     def _by_case(self, runs: Iterable[Any]) -> dict[str, Facts]:
         runs = list(runs)
@@ -223,6 +236,21 @@ def _case(run: Any, facts: Facts | None) -> CaseRecord:
         metrics=dict(run.data.metrics),
         facts=facts,
     )
+
+
+def _ran(run: Any) -> bool:
+    """Whether it has a result to compare."""
+    return run.data.tags.get("verdict", "unavailable") != "unavailable"
+
+
+def _fits(run: Any, cases: Mapping[str, Any]) -> bool:
+    """Whether the run is one of the same case under the same settings."""
+    case = cases.get(run.data.tags["case_id"])
+    if case is None:
+        return False
+    same_tags = all(run.data.tags.get(key) == case.data.tags[key] for key in SAME_TAGS)
+    return same_tags and all(run.data.params.get(key) == case.data.params[key]
+                             for key in SAME_PARAMS)  # fmt: skip
 
 
 def _safe(value: str) -> str:

@@ -73,9 +73,13 @@ def test_of_a_case_that_ran_again_the_latest_run_counts(outputs: Path, make_fact
     assert cases[1].tags["verdict"] == "passed"
 
 
+@pytest.mark.parametrize("nights", [0, 1, 9])
 def test_the_last_good_run_is_the_newest_of_the_same_case_that_passed(
-    outputs: Path, make_facts: Make
+    outputs: Path, make_facts: Make, nights: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """However many of the last nights are looked at in one query."""
+    monkeypatch.setattr("sweep.store.reader.NIGHTS", nights)
+
     def good(loss: float) -> Facts:
         return make_facts([Step(step=n, loss=loss - n / 10, grad_norm=1.0, params_moved=1.0)
                            for n in range(1, 6)])  # fmt: skip
