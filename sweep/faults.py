@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep.files import write_json, write_text
+from sweep.provenance import LIBRARIES
 
 if TYPE_CHECKING:
     from sweep.report import Result
@@ -20,6 +21,36 @@ if TYPE_CHECKING:
 Conclusion = Callable[[Path, "Sequence[Result]"], int]
 CONTROL = ("exit", "finite")
 TABLE = "detection"
+PAGE = """\
+# Detection: which check catches which fault
+
+Made by `python -m sweep -m suite=faults`, {versions}: {caught} of {planted} planted faults
+caught by the check that is meant for them; {control} of {planted} would have shown in exit
+codes and losses that are not finite, which is all that most trainers are watched by (the
+control). {clean} clean cases ran beside them, {alarms} with a failing finding.
+
+`python -m sft.faults` says what each fault breaks, what its strength is, and which public
+reports it resembles; `python -m sweep arch=llama layout=single feature=none fault=dead_model`
+plants one. "Times the threshold" is how far beyond its threshold the farthest figure is; it is
+empty where something has to be equal (batches, learning rates, random streams, buffers) or was
+counted.
+
+{table}
+
+## Out of reach
+
+- Races that show once in many runs: a case runs once a night. `optim_offload_stale`,
+  `act_offload_stale` and `grouped_rows_not_masked` are planted so that they show in every run.
+- What is wrong everywhere and from the start: parity holds layouts against one process of the
+  same code, and drift holds it against earlier nights; neither knows what is right. Packed rows
+  are held against documents computed one by one (`feature=unpacked`), and the trainer's own
+  tests compare with transformers.
+- Faults smaller than rounding, and in bfloat16 smaller than what bfloat16 rounds away: parity
+  is exact in float32 only.
+- DeepEP's own faults, where its library is not installed, and those of accelerators' kernels on
+  a machine without one.
+- Slower steps below the limit of `cost`, and slower kernels whose work is not on the CPU.
+"""
 HEAD = (
     "| fault | strength | case | meant for | caught by | times the threshold | control |",
     "| --- | --- | --- | --- | --- | --- | --- |",
@@ -62,7 +93,7 @@ class Detection:
         rows = [self.row(result) for result in results if result.case.fault is not None]
         alarms = [one for one in results
                   if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
-        write_text(folder / f"{TABLE}.md", "\n".join(table(rows)) + "\n")
+        write_text(folder / f"{TABLE}.md", page(rows, results, len(alarms)))
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
         caught = sum(row.is_caught for row in rows)
@@ -100,6 +131,21 @@ class Detection:
     def meant_for(self, fault: str) -> str:
         """The check that is meant for a fault; empty where the suite does not say."""
         return next((check for check, names in self.caught_by.items() if fault in names), "")
+
+
+def page(rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
+    """The page, in Markdown; versions are those of the first case that ran."""
+    environment = next((one.facts.environment for one in results if one.facts is not None), {})
+    said = [f"{name} {environment[name]}" for name in LIBRARIES if name in environment]
+    return PAGE.format(
+        versions=", ".join(said),
+        planted=len([row for row in rows if not row.unavailable]),
+        caught=sum(row.is_caught for row in rows),
+        control=sum(row.control for row in rows),
+        clean=len(results) - len(rows),
+        alarms=alarms or "none",
+        table="\n".join(table(rows)),
+    )
 
 
 def table(rows: Sequence[Row]) -> list[str]:

@@ -1,0 +1,66 @@
+"""Faults planted for real, through the sweep: the checks meant for them see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+CAUGHT = {
+    "embeddings_untied": "parity",
+    "packing_boundaries_lost:1": "parity",
+    "dead_model:0": "alive",
+    "masked_row_nan": "finite",
+    "resume_step_counter:1": "resume",
+    "resume_data_skip_one:1": "resume",
+    "shard_truncated:0.99": "exit",
+}
+CONTROL = ("masked_row_nan", "shard_truncated")
+
+
+def sweep(outputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sweep", *arguments, f"outputs={outputs}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.fixture(scope="module")
+def detected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Fault -> its row of the detection table, from one sweep of a part of the suite."""
+    outputs = tmp_path_factory.mktemp("outputs")
+    done = sweep(
+        outputs, "-m", "suite=faults", "arch=llama", "layout=single", "feature=none,none_resume",
+        f"fault=null,{','.join(CAUGHT)}", "steps=4",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "false alarm" not in done.stderr
+    rows = json.loads(next(outputs.glob("*/detection.json")).read_text())
+    return {f"{row['fault']}:{row['strength']}".rstrip(":"): row for row in rows}
+
+
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_a_planted_fault_is_caught_by_the_check_meant_for_it(
+    detected: Mapping[str, Any], fault: str
+) -> None:
+    row = detected[fault]
+    assert CAUGHT[fault] in row["caught_by"]
+    assert row["control"] == (row["fault"] in CONTROL)
+
+
+def test_a_fault_that_is_none_is_one_line_and_a_crash(tmp_path: Path) -> None:
+    arguments = ("arch=llama", "layout=single", "feature=none", "fault=nonsense", "steps=1")
+    done = sweep(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert "choose from ac_counts_twice" in done.stdout + done.stderr
+
+
+def test_another_trainer_has_no_faults(tmp_path: Path) -> None:
+    arguments = ("arch=llama", "layout=single", "trainer=command", "trainer.argv=[x]")
+    done = sweep(tmp_path, *arguments, "fault=dead_model")
+    assert done.returncode == 2
+    assert "trainer=command has no fault=dead_model to plant" in done.stdout + done.stderr
