@@ -22,7 +22,7 @@ from sweep.judge import Judgement, judge, ready, unavailable
 from sweep.report import Result
 from sweep.report.runs import Run
 from sweep.results import FINDINGS, load_all
-from sweep.store import CaseRecord, End, Reader, SweepRecord, Writer, recorder, verdicts
+from sweep.store import CaseRecord, End, Reader, SweepRecord, Writer, ending, verdicts
 
 USAGE = Usage(
     "sweep.judge",
@@ -135,7 +135,7 @@ def _folder(outputs: Path, reader: Reader, sweep: SweepRecord) -> Path:
 
 def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path) -> int:
     client = reader.location.client
-    recorder.end_dead_runs(client, sweep.experiment_id)
+    ending.end_dead_runs(client, sweep.experiment_id)
     sweep = reader.find(sweep.sweep_id, sweep.experiment)  # one of them may have been its run
     results = [one for one in recorded(reader, sweep, folder) if not one.interrupted]
     missing = missing_results(len(results), len(reader.plan(sweep)["cases"]))
@@ -144,7 +144,7 @@ def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path) -> int:
     report.show(folder, results, missing)
     if sweep.status not in GOES_ON:
         end = End(interrupted=missing is not None)
-        recorder.finish(client, sweep.run_id, folder, results, end)
+        ending.finish(client, sweep.run_id, folder, results, end)
     return report.exit_code(results, missing)
 
 

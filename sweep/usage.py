@@ -32,7 +32,8 @@ Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as 
   {conf}
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
-outputs/mlflow.db or where MLFLOW_TRACKING_URI points.
+outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
+sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline, sweep.sync.
 Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
 (nothing could be started or recorded), 130 interrupted."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.folder import PLAN
 from sweep.store.location import Location
+from sweep.store.records import CaseRecord, SweepRecord, case_record, fits, ran, sweep_record
 
 FACTS = "facts.json"
 LATEST = "latest"
@@ -22,44 +22,8 @@ DOWNLOADS = 8  # at once
 PAGE = 1000
 NIGHTS = 3  # in one query; of a case that did not pass in them the runs are looked for apart
 LOOK_BACK = 50
-# What two runs must share to be comparable from night to night.
-SAME_TAGS = ("case_id", "device", "scale", "trainer")
-SAME_PARAMS = ("dtype", "seed", "steps")
-
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True)
-class SweepRecord:
-    """The run of a sweep; its cases are tied to it by the tag `sweep_id`."""
-
-    sweep_id: str
-    run_id: str
-    experiment_id: str
-    experiment: str
-    started: float  # seconds since the epoch
-    status: str
-    tags: dict[str, str]
-    artifacts: str = ""  # address of its files
-
-
-@dataclass(frozen=True)
-class CaseRecord:
-    """The latest run of a case; `facts` is None for a case that could not run there."""
-
-    run_id: str
-    started: float
-    status: str
-    tags: dict[str, str]
-    params: dict[str, str]
-    metrics: dict[str, float]
-    facts: Facts | None
-
-    @property
-    def case_id(self) -> str:
-        """The case's id."""
-        return self.tags["case_id"]
 
 
 class Reader:
@@ -82,7 +46,7 @@ class Reader:
         found = self._search(list(experiments), query, limit=1)
         if not found:
             raise RequestError(self._no_sweep(sweep_id, experiments))
-        return _sweep(found[0], experiments)
+        return sweep_record(found[0], experiments)
 
     def cases(self, sweep: SweepRecord) -> list[CaseRecord]:
         """The latest run of each case of the sweep, in the order in which they began."""
@@ -91,7 +55,7 @@ class Reader:
         for run in self._search([sweep.experiment_id], query):  # the newest first
             latest.setdefault(run.data.tags["case_id"], run)
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
-        return [_case(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)]
+        return [case_record(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)]
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""
@@ -103,9 +67,9 @@ class Reader:
         """Case id -> facts of the newest earlier run of the same case that passed."""
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
         cases = {run.data.tags["case_id"]: run
-                 for run in self._search([sweep.experiment_id], query) if _ran(run)}  # fmt: skip
+                 for run in self._search([sweep.experiment_id], query) if ran(run)}  # fmt: skip
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately) if _fits(run, cases)}
+        found = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
         rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
@@ -123,20 +87,20 @@ class Reader:
         """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
         experiments = self._experiments(experiment)
         query = f"tags.kind = 'sweep' and tags.{BASELINE} = '{PINNED}'"
-        return [_sweep(run, experiments) for run in self._search(list(experiments), query)]
+        return [sweep_record(run, experiments) for run in self._search(list(experiments), query)]
 
     def before(self, sweep: SweepRecord) -> SweepRecord | None:
         """The sweep of the same experiment that began last before it."""
         started = f"attributes.start_time < {int(sweep.started * 1000)}"
         query = f"tags.kind = 'sweep' and {started}"
         found = self._search([sweep.experiment_id], query, limit=1)
-        return _sweep(found[0], {sweep.experiment_id: sweep.experiment}) if found else None
+        return sweep_record(found[0], {sweep.experiment_id: sweep.experiment}) if found else None
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
         case_id, device = case.data.tags["case_id"], case.data.tags["device"]
         same = [f"tags.case_id = '{_safe(case_id)}'", f"tags.device = '{_safe(device)}'"]
         runs = self._passed_before(sweep, same, LOOK_BACK)
-        return next((run for run in runs if _fits(run, {case_id: case})), None)
+        return next((run for run in runs if fits(run, {case_id: case})), None)
 
     def _passed_before(self, sweep: SweepRecord, more: Sequence[str], limit: int) -> list[Any]:
         """The newest first. Few conditions: each is a join, and eight of them take a second."""
@@ -211,46 +175,6 @@ class Reader:
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
     with ThreadPoolExecutor(DOWNLOADS, thread_name_prefix="mlflow-read") as pool:
         return list(pool.map(call, items))
-
-
-def _sweep(run: Any, experiments: dict[str, str]) -> SweepRecord:
-    return SweepRecord(
-        sweep_id=run.data.tags["sweep_id"],
-        run_id=run.info.run_id,
-        experiment_id=str(run.info.experiment_id),
-        experiment=experiments[str(run.info.experiment_id)],
-        started=run.info.start_time / 1000,
-        status=run.info.status,
-        tags=dict(run.data.tags),
-        artifacts=run.info.artifact_uri,
-    )
-
-
-def _case(run: Any, facts: Facts | None) -> CaseRecord:
-    return CaseRecord(
-        run_id=run.info.run_id,
-        started=run.info.start_time / 1000,
-        status=run.info.status,
-        tags=dict(run.data.tags),
-        params=dict(run.data.params),
-        metrics=dict(run.data.metrics),
-        facts=facts,
-    )
-
-
-def _ran(run: Any) -> bool:
-    """Whether it has a result to compare."""
-    return run.data.tags.get("verdict", "unavailable") != "unavailable"
-
-
-def _fits(run: Any, cases: Mapping[str, Any]) -> bool:
-    """Whether the run is one of the same case under the same settings."""
-    case = cases.get(run.data.tags["case_id"])
-    if case is None:
-        return False
-    same_tags = all(run.data.tags.get(key) == case.data.tags[key] for key in SAME_TAGS)
-    return same_tags and all(run.data.params.get(key) == case.data.params[key]
-                             for key in SAME_PARAMS)  # fmt: skip
 
 
 def _safe(value: str) -> str:

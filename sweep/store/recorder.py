@@ -6,7 +6,6 @@ here or in the answer of a server, is taken up and not doubled.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from sweep import folder as sweep_folder
 from sweep.files import write_json, write_text
-from sweep.folder import PLAN, is_dead, this_driver
-from sweep.report import PLOT, Result, failure_note, not_run, sweep_note
+from sweep.folder import PLAN, this_driver
+from sweep.report import PLOT, Result, failure_note
 from sweep.report.runs import RECORDED, Run, recorded
 from sweep.store import entries
+from sweep.store.ending import End, end_dead_runs, finish, log_files, milliseconds, times
 from sweep.store.location import Location
 
 if TYPE_CHECKING:
@@ -28,17 +28,7 @@ METRIC_BATCH = 900
 CASE_FILES = ("case.json", "facts.json", "findings.json", "failure.md", "error.log",
               "launches/*/config.json", "launches/*/metrics.jsonl",
               "launches/*/launcher.log")  # fmt: skip
-SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
 SUPERSEDED = "superseded"  # tag of a case's run that ran again: by which run
-A_DAY = 86_400.0
-
-
-@dataclass(frozen=True)
-class End:
-    """How a sweep ended: cases of one that was interrupted have no result."""
-
-    interrupted: bool = False
-    unfinished: bool = False  # cases still run, and are recorded another time
 
 
 @dataclass
@@ -95,7 +85,7 @@ class Recorder:
         if (result.folder / RECORDED).is_file():
             return
         _ = self.parent
-        started, ended = _times(result, self._started)
+        started, ended = times(result, self._started)
         earlier = self._search(
             f"tags.kind = 'case' and tags.case_id = '{result.case.id}'"
             f" and tags.sweep_id = '{self.sweep_id}'"
@@ -193,61 +183,3 @@ class Recorder:
 
     def _search(self, query: str) -> list[Any]:
         return list(self._client.search_runs([self.experiment_id], query))
-
-
-def finish(
-    client: MlflowClient, run_id: str, folder: Path, results: Sequence[Result], end: End
-) -> None:
-    """End a sweep's own run; `folder` holds its reports."""
-    note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
-    client.set_tag(run_id, entries.NOTE, note)
-    log_files(client, run_id, folder, SWEEP_FILES)
-    if end.unfinished:
-        client.update_run(run_id, status="SCHEDULED")
-        return
-    good = all(result.judgement.verdict.good for result in results)
-    ended = [_times(result, 1)[1] for result in results if result.facts]
-    status = "KILLED" if end.interrupted else "FINISHED" if good else "FAILED"
-    client.set_terminated(run_id, status, max(ended, default=None))
-
-
-def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
-    """Runs that a killed sweep left RUNNING are KILLED; nobody else will say so.
-
-    Of a driver on another machine nobody knows: it is taken for dead after a day.
-    """
-    left = client.search_runs(
-        [experiment_id], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
-    )
-    for run in left:
-        driver = run.data.tags["driver"]
-        if is_dead(driver) or _is_old(driver):
-            client.set_terminated(run.info.run_id, "KILLED")
-
-
-def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequence[str]) -> None:
-    """The files of a folder that match, as artifacts in the same places."""
-    for pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
-            inside = path.parent.relative_to(folder).as_posix()
-            client.log_artifact(run_id, str(path), None if inside == "." else inside)
-
-
-def _times(result: Result, sweep_started: int) -> tuple[int, int]:
-    """Start and end in milliseconds; what never ran did so when the sweep began."""
-    facts = result.facts
-    if facts is None:
-        return sweep_started, sweep_started
-    return milliseconds(facts.started), milliseconds(facts.started + facts.seconds)
-
-
-def milliseconds(seconds: float) -> int:
-    """A time for MLflow, which takes 0 for now."""
-    return max(1, int(seconds * 1000))
-
-
-def _is_old(driver: str) -> bool:
-    try:
-        return time.time() - float(driver.rpartition(":")[2]) > A_DAY
-    except ValueError:
-        return False

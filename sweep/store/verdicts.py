@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sweep.report import Result
 from sweep.store import entries
-from sweep.store.reader import CaseRecord
+from sweep.store.records import CaseRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from sweep.errors import MachineryError
 from sweep.report import Result
+from sweep.store.ending import End
 from sweep.store.location import Location
-from sweep.store.recorder import End, Recorder
+from sweep.store.recorder import Recorder
 
 Answer = TypeVar("Answer")
 PAUSE_SECONDS = 60.0  # nothing is tried for so long after a failure

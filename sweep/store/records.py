@@ -1,0 +1,85 @@
+"""What a run of MLflow says, and which runs are comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweep.facts import Facts
+
+# What two runs must share to be comparable from night to night.
+SAME_TAGS = ("case_id", "device", "scale", "trainer")
+SAME_PARAMS = ("dtype", "seed", "steps")
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """The run of a sweep; its cases are tied to it by the tag `sweep_id`."""
+
+    sweep_id: str
+    run_id: str
+    experiment_id: str
+    experiment: str
+    started: float  # seconds since the epoch
+    status: str
+    tags: dict[str, str]
+    artifacts: str = ""  # address of its files
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """The latest run of a case; `facts` is None for a case that could not run there."""
+
+    run_id: str
+    started: float
+    status: str
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+    facts: Facts | None
+
+    @property
+    def case_id(self) -> str:
+        """The case's id."""
+        return self.tags["case_id"]
+
+
+def sweep_record(run: Any, experiments: dict[str, str]) -> SweepRecord:
+    return SweepRecord(
+        sweep_id=run.data.tags["sweep_id"],
+        run_id=run.info.run_id,
+        experiment_id=str(run.info.experiment_id),
+        experiment=experiments[str(run.info.experiment_id)],
+        started=run.info.start_time / 1000,
+        status=run.info.status,
+        tags=dict(run.data.tags),
+        artifacts=run.info.artifact_uri,
+    )
+
+
+def case_record(run: Any, facts: Facts | None) -> CaseRecord:
+    return CaseRecord(
+        run_id=run.info.run_id,
+        started=run.info.start_time / 1000,
+        status=run.info.status,
+        tags=dict(run.data.tags),
+        params=dict(run.data.params),
+        metrics=dict(run.data.metrics),
+        facts=facts,
+    )
+
+
+def ran(run: Any) -> bool:
+    """Whether it has a result to compare."""
+    return run.data.tags.get("verdict", "unavailable") != "unavailable"
+
+
+def fits(run: Any, cases: Mapping[str, Any]) -> bool:
+    """Whether the run is one of the same case under the same settings."""
+    case = cases.get(run.data.tags["case_id"])
+    if case is None:
+        return False
+    same_tags = all(run.data.tags.get(key) == case.data.tags[key] for key in SAME_TAGS)
+    return same_tags and all(run.data.params.get(key) == case.data.params[key]
+                             for key in SAME_PARAMS)  # fmt: skip
