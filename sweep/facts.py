@@ -38,6 +38,7 @@ class Step(BaseModel):
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
     buffers_digest: str | None = None  # of what is saved but not trained
+    fault: str | None = None  # planted
     choices_by_place: list[float] = Field(default_factory=list)  # tokens' choices, by their place
     counters: dict[str, Any] = Field(default_factory=dict)
 

@@ -79,8 +79,8 @@ def check(facts: Facts, _context: Context) -> Finding:
                 unseen.append(evidence.counter)
             elif problem:
                 return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
-        if alike := _same_stream(launch):
-            return _finding(Outcome.FAIL, f"{launch.name}: {alike}", launch.directory)
+        if wrong := _other_fault(launch, facts.case.fault) or _same_stream(launch):
+            return _finding(Outcome.FAIL, f"{launch.name}: {wrong}", launch.directory)
     if not facts.launches:
         return _finding(Outcome.INCONCLUSIVE, "nothing ran")
     if unseen:
@@ -104,6 +104,14 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
     if not failed or (len(failed) < len(steps) and not evidence.every_step):
         return ""
     return f"{evidence.otherwise} ({evidence.counter} at step {failed[0]})"
+
+
+def _other_fault(launch: LaunchFacts, asked: str | None) -> str:
+    """Whether another fault than the case's was planted: in a normal run, any."""
+    for step in launch.metrics.steps:
+        if step.fault != asked:
+            return f"fault={step.fault} was planted at step {step.step}, and {asked} asked for"
+    return ""
 
 
 def _same_stream(launch: LaunchFacts) -> str:

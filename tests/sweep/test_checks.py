@@ -151,3 +151,12 @@ def test_inconclusive_is_no_pass(make_facts: Make) -> None:
 def test_no_check_passes_on_nothing(make_facts: Make) -> None:
     facts = make_facts().model_copy(update={"launches": []})
     assert Outcome.PASS not in {finding.outcome for finding in judge(facts, Context()).findings}
+
+
+def test_a_tensor_that_does_not_move_fails_in_float32_alone(make_facts: Make) -> None:
+    facts = make_facts(steps(*({"params_moved": 0.96} for _ in range(5))))
+    finding = found("alive", facts)
+    assert finding.outcome is Outcome.FAIL
+    assert "4.0% of the trained tensors did not move at step 1" in finding.message
+    facts.case = facts.case.model_copy(update={"dtype": "bfloat16"})
+    assert found("alive", facts).outcome is Outcome.PASS

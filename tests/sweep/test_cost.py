@@ -118,3 +118,28 @@ def test_too_few_steps_say_nothing_of_growth(taken: Make) -> None:
 def test_a_trainer_that_reports_no_cost_has_no_such_finding(make_facts: Make) -> None:
     assert cost.check(make_facts(), Context()) is None
     assert cost.check(make_facts([]), Context()) is None
+
+
+def test_more_work_in_a_step_fails_where_a_limit_is_set(taken: Make) -> None:
+    before, after = taken(), taken()
+    for facts, work in ((before, 1.0), (after, 1.6)):
+        for step in facts.steps:
+            step.step_cpu_seconds = work
+    finding = checked(after, before)
+    assert finding.outcome is Outcome.FAIL
+    assert "the work of a step takes 1.6 CPU s, 1 CPU s in" in finding.message
+
+
+def test_a_planted_fault_is_held_against_the_same_case_without_it(taken: Make) -> None:
+    clean, faulty = taken(), taken([5 * took for took in SECONDS])
+    clean.case = CASE
+    label = {"fault": "slow_step", "id": f"{CASE.id}-fault_slow_step"}
+    faulty.case = CASE.model_copy(update=label)
+    finding = cost.check(faulty, Context(sweep={CASE.id: clean}))
+    assert finding is not None
+    assert finding.metrics["cost/step_seconds_ratio"] == pytest.approx(5.0)
+
+
+def test_one_step_in_four_that_takes_more_memory_is_no_leak(taken: Make) -> None:
+    growth = cost.memory_growth(taken([1.0] * 9, [1, 1, 1.1, 1.1, 1.1, 1.1, 1.2, 1.2, 1.2]))
+    assert growth == 0

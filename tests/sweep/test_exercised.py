@@ -97,3 +97,25 @@ def test_a_model_that_every_rank_holds_whole_is_not_sharded(make_facts: Make) ->
 def test_fewer_ranks_than_asked_for_fail(make_facts: Make) -> None:
     facts = facts_with(make_facts, {"dp_shard": 4}, {"params_sharded": [50, 50]})
     assert "2 ranks trained, not 4" in exercised.check(facts, Context()).message
+
+
+def test_ranks_that_draw_the_same_numbers_fail(make_facts: Make) -> None:
+    facts = make_facts()
+    facts.steps[2].rng_digests = ["a", "b", "a"]
+    finding = exercised.check(facts, Context())
+    assert finding.outcome is Outcome.FAIL
+    assert "ranks 0 and 2 have the same random stream at step 3" in finding.message
+
+
+def test_a_fault_that_nobody_asked_for_fails(make_facts: Make) -> None:
+    facts = make_facts()
+    facts.steps[0].fault = "dead_model"
+    finding = exercised.check(facts, Context())
+    assert finding.outcome is Outcome.FAIL
+    assert "fault=dead_model was planted at step 1, and None asked for" in finding.message
+
+
+def test_a_fault_that_was_asked_for_and_not_planted_fails(make_facts: Make) -> None:
+    facts = make_facts()
+    facts.case = facts.case.model_copy(update={"fault": "dead_model"})
+    assert exercised.check(facts, Context()).outcome is Outcome.FAIL

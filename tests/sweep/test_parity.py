@@ -297,3 +297,39 @@ def test_an_architecture_may_have_its_own_threshold(case: Make) -> None:
     assert (
         "threshold 1.0e-03" in checked(case("cp4_ep4", wrong, arch="qwen4_exp"), kinked[1]).message
     )
+
+
+def test_routers_with_other_biases_fail_while_choices_agree(case: Make) -> None:
+    digests = [{n: {"buffers_digest": text} for n in range(1, 6)} for text in ("ours", "theirs")]
+    finding = checked(case("cp4_ep4", digests[0]), case("single", digests[1]))
+    assert finding.outcome is Outcome.FAIL
+    assert "step 1: untrained buffers (routers' biases) are ours, theirs in" in finding.message
+
+
+def test_an_auxiliary_loss_is_compared_as_the_loss_is(case: Make) -> None:
+    ours, theirs = ({n: {"aux_loss": loss} for n in range(1, 6)} for loss in (2.2, 2.0))
+    finding = checked(case("cp4_ep4", ours), case("single", theirs))
+    assert finding.outcome is Outcome.FAIL
+    assert "step 1: aux_loss is 2.2, 2 in qwen3_moe-single-base" in finding.message
+    assert finding.margin == pytest.approx(1e5, rel=0.01), "the mean is ten times as strict"
+
+
+@pytest.mark.parametrize(("places", "outcome"), [(1, Outcome.PASS), (20, Outcome.FAIL)])
+def test_a_few_tokens_with_other_experts_are_a_tie_and_many_are_not(
+    case: Make, places: int, outcome: Outcome
+) -> None:
+    other = {"counters": {"choices_fingerprint": [9.0]}, "choices_by_place": [1.0] * 256}
+    same = {"choices_by_place": [1.0] * (256 - places) + [2.0] * places}
+    finding = checked(case("cp4_ep4", {4: other}), case("single", {4: same}))
+    assert finding.outcome is outcome
+    if outcome is Outcome.FAIL:
+        assert "step 4: tokens at 20 places of the batch have other experts" in finding.message
+        assert finding.margin == 5.0
+
+
+def test_a_planted_fault_is_held_against_the_reference_even_in_its_place(case: Make) -> None:
+    name = {"fault": "dead_model", "id": "qwen3_moe-single-base-fault_dead_model"}
+    faulty = case("single", {1: {"loss": 9.0}}, **name)
+    assert checked(faulty, case("single")).outcome is Outcome.FAIL
+    clean = parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"), faulty))
+    assert clean is None, "what is broken on purpose is no reference"
