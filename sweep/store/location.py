@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 240.0
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
 # retry at all: a request that the server got and answered late would make a run twice.
@@ -83,6 +85,17 @@ class Location:
         with self._lock:
             yield
 
+    def _reach_database(self) -> None:
+        """MLflow would try ten times, for two minutes; a server has its own time limits."""
+        parts = urlsplit(self.uri)
+        port = parts.port or PORTS.get(parts.scheme.partition("+")[0])
+        if parts.scheme in ("http", "https") or not parts.hostname or port is None:
+            return
+        try:
+            socket.create_connection((parts.hostname, port), timeout=10).close()
+        except OSError as error:
+            raise MachineryError(f"{self.shown} does not answer: {error}") from None
+
     @contextmanager
     def answering(self, what: str) -> Iterator[None]:
         """Whatever MLflow raises while it does `what` is a MachineryError in one line."""
@@ -108,6 +121,7 @@ class Location:
         """MLflow's client, made to give up soon; importing MLflow takes seconds."""
         for key, value in _ENVIRONMENT.items():
             os.environ.setdefault(key, value)
+        self._reach_database()
         from mlflow import MlflowClient
 
         with self.exclusive():

@@ -163,3 +163,33 @@ def test_what_judging_needs_is_read_before_anything_is_made(
     with pytest.raises(RequestError, match="say a list of entries"):
         Session(planned, Machine(), live=False)
     assert not list(Path(planned[0].settings.outputs).glob("20*"))
+
+
+def test_a_wrong_store_is_told_before_anything_is_made(
+    planned: list[Planned], outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(outputs.iterdir())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(outputs / "mlruns"))
+    with pytest.raises(RequestError, match="MLflow no longer takes a folder"):
+        Session(planned, Machine(), live=False)
+    assert set(outputs.iterdir()) == before
+
+
+def test_a_sweep_that_cannot_record_is_exit_3_and_has_its_results(
+    planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    session = Session(planned[:1], Machine(), live=False)
+
+    def run() -> None:
+        session.submitted(0, Job())
+        session.started(0)
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+
+    assert session.execute(run) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 passed" in said
+    assert "not in MLflow (http://127.0.0.1:9)" in said
+    assert "python -m sweep.sync" in said

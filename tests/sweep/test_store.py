@@ -113,6 +113,14 @@ def test_a_store_that_cannot_be_reached_costs_no_result(
     assert f"python -m sweep.sync outputs={outputs}" in str(told.value)
 
 
+def test_a_database_that_is_down_is_told_at_once(
+    outputs: Path, make_facts: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://name:secret@127.0.0.1:9/db")
+    with pytest.raises(MachineryError, match=r"127.0.0.1:9/db does not answer: .* refused"):
+        record(outputs, make_facts())
+
+
 @pytest.mark.parametrize("uri", ["http://host:5000", "sqlite:////tmp/x.db", "postgresql://host/db"])
 def test_a_server_or_a_database_is_a_store(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
