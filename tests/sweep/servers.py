@@ -57,7 +57,7 @@ def postgresql() -> Iterator[str]:
                       "-U", "postgres", "--no-sync"])  # fmt: skip
         _as_postgres([*control, "-l", str(folder / "log"), "-o", options, "start"])
         try:
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+            yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
         finally:
             _as_postgres([*control, "-m", "immediate", "stop"])
     finally:
