@@ -32,11 +32,10 @@ class Writer:
     def __init__(self, location: Location, folder: Path, patience: float | None = None) -> None:
         self.location = location
         usual = PATIENCE_SECONDS if location.is_server else LOCAL_PATIENCE_SECONDS
-        self._patience = usual if patience is None else patience
+        self._patience = usual if patience is None else patience  # left
         self._recorder = Recorder(location, folder)
         self._left: list[Result] = []  # could not be recorded
         self._paused_until = 0.0
-        self._deadline: float | None = None
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="mlflow", daemon=True).start()
 
@@ -60,15 +59,15 @@ class Writer:
 
         All that is waited for together takes no longer than the patience that a store is given.
         """
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._patience
-        left = max(0.0, self._deadline - time.monotonic())
+        began = time.monotonic()
         try:
-            answer: Answer = self._submit(work).result(min(left, threading.TIMEOUT_MAX))
+            answer: Answer = self._submit(work).result(min(self._patience, threading.TIMEOUT_MAX))
         except OutOfTime:
             raise self._failure("it takes too long") from None
         except Exception as error:
             raise self._failure(error) from error
+        finally:
+            self._patience = max(0.0, self._patience - (time.monotonic() - began))
         return answer
 
     def _submit(self, work: Callable[[], Any]) -> Future[Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -194,3 +195,15 @@ def test_any_text_is_a_name_that_mlflow_takes(text: str) -> None:
 def test_a_password_is_in_no_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@host:5432/db")
     assert Location.at(tmp_path).shown == "postgresql://host:5432/db"
+
+
+def test_a_store_is_waited_for_no_longer_than_it_is_given(tmp_path: Path) -> None:
+    writer = Writer(Location.at(tmp_path), tmp_path / SWEEP, patience=0.5)
+    time.sleep(0.6)  # what others take is not the store's
+    assert writer.call(lambda: 1) == 1
+    began = time.monotonic()
+    with pytest.raises(MachineryError, match=r"takes too long; python -m sweep.sync"):
+        writer.call(lambda: time.sleep(3))
+    assert time.monotonic() - began < 2
+    with pytest.raises(MachineryError, match="it takes too long"):
+        writer.call(lambda: 1)  # nothing is left
