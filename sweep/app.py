@@ -16,7 +16,7 @@ from sweep.errors import MachineryError, RequestError
 from sweep.files import conf_dir
 from sweep.usage import usage
 
-schema.register()  # also in the jobs, which import this module for `task`
+schema.register()
 
 
 def main() -> int:
@@ -43,12 +43,7 @@ def main() -> int:
 
 
 def task(config: DictConfig) -> None:
-    """One composed case: a job of a sweep, or without `-m` all of it, in the foreground."""
-    if config.case_id is not None:
-        from sweep.job import run_job
-
-        run_job(config)
-        return
+    """One composed case, in the foreground: what Hydra calls without `-m`."""
     try:
         sys.exit(_foreground(config))
     except (RequestError, OmegaConfBaseException) as error:  # Hydra would print a traceback

@@ -16,15 +16,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from sweep import compiler_log, graph_breaks, launch, processes, trainers, warm
 from sweep import facts as facts_file
-from sweep.case import Case, plain, settings_of
+from sweep.case import Case, plain
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import write_json
-from sweep.machine import Machine
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
@@ -33,15 +30,17 @@ from sweep.trainers.base import Command, Launch, Trainer
 DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
 
 
-def run_job(config: DictConfig) -> None:
-    """Hydra's task function: run the composed case in the folder that the sweep made for it."""
-    case_dir = Path(config.outputs) / str(config.sweep_id) / str(config.case_id)
+def run_job(settings: Settings) -> None:
+    """What submitit calls: run the case as it was planned, in the folder made for it.
+
+    Not through Hydra, which would compose the case once more, at half of a job's cost.
+    """
+    case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
     if (case_dir / "launches").exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
-    case = read_case(case_dir)
     with _stoppable():
-        run_case(settings_of(config, Machine.having(case.device)), case, case_dir)
+        run_case(settings, read_case(case_dir), case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:

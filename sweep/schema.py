@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 
@@ -272,6 +271,8 @@ TRAINERS = {node.adapter: node for node in (SftConf, CommandConf, HfTrainerConf,
 
 def register() -> None:
     """Make the schema known to Hydra: the root, and one for each kind of trainer."""
+    from hydra.core.config_store import ConfigStore  # jobs have no need of Hydra
+
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=Settings)
     for name, node in TRAINERS.items():

@@ -9,8 +9,9 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,9 +26,10 @@ from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
 from sweep.judge import judge, ready, unavailable
 from sweep.machine import Machine
-from sweep.plan import Planned, quoted
+from sweep.plan import Planned
 from sweep.progress import Progress
 from sweep.report import Result, rerun_command
+from sweep.schema import Settings
 from sweep.store import End, Location, Writer
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
@@ -107,10 +109,15 @@ class Session:
 
     # What the launcher asks and tells.
 
-    def jobs(self) -> list[list[str]]:
-        """The overrides of each job."""
-        return [[*one.overrides, f"sweep_id={quoted(self.folder.name)}",
-                 f"case_id={quoted(one.case.id)}"] for one in self.runnable]  # fmt: skip
+    def overrides(self) -> list[tuple[str, ...]]:
+        """What composes each job's case, as a launcher of Hydra is asked for it."""
+        return [one.overrides for one in self.runnable]
+
+    def settings_of(self, index: int, gpus: Sequence[str] = ()) -> Settings:
+        """What the job runs, on these GPUs if its launcher reserved some."""
+        settings = self.runnable[index].settings
+        reserved = ",".join(gpus) or settings.gpus
+        return replace(settings, sweep_id=self.folder.name, gpus=reserved)
 
     def gpus_of(self, index: int) -> int:
         """How many GPUs of this machine the job needs."""

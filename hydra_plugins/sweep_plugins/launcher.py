@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import LocalLauncher
 
@@ -23,16 +22,6 @@ class Observed:
     observer: Any = None
     detachable = False  # whether jobs can go on after the sweep's own process has ended
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The launcher itself is what submitit pickles for a job; the observer stays here.
-        return {key: value for key, value in self.__dict__.items() if key != "observer"}
-
-
-def job_arguments(overrides: Sequence[str], number: int) -> tuple[Any, ...]:
-    """What BaseSubmititLauncher is called with in the job."""
-    folder = "hydra.sweep.dir"
-    return list(overrides), folder, number, f"job_id_for_{number}", Singleton.get_state()
-
 
 class SlotLauncher(Observed, LocalLauncher):
     """`submitit_local` that starts a job when a slot is free, and outlives the death of any."""
@@ -40,7 +29,7 @@ class SlotLauncher(Observed, LocalLauncher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run every job; a job that died without a result is a failed return, not an exception."""
+        """Run every job, in order as far as they fit; what became of each is on disk."""
         from sweep import job as our_job
         from sweep.processes import JOB_MARKER, MarkedJob
         from sweep.slots import Pool, SlotRunner
@@ -48,31 +37,29 @@ class SlotLauncher(Observed, LocalLauncher):
         session = self.observer
         assert session is not None, "SlotLauncher runs under CaseSweeper"
         markers = [uuid.uuid4().hex for _ in job_overrides]
-        returns: list[JobReturn] = [_lost("never started") for _ in job_overrides]
 
         def start(index: int, gpus: Sequence[str]) -> Any:
-            overrides = [*job_overrides[index], *([f"gpus='{','.join(gpus)}'"] if gpus else [])]
             known = {JOB_MARKER: markers[index], our_job.DRIVER: our_job.this_process()}
             with _deaf_to_ctrl_c(), added_environment(known):
-                job = self._submit(session.folder, overrides, initial_job_idx + index)
+                job = self._submit(session.folder, session.settings_of(index, gpus))
             session.submitted(index, MarkedJob(markers[index]))
             session.started(index)
             return job
 
         def ended(index: int, job: Any) -> None:
             session.ended(index, str(job.paths.stderr))
-            returns[index] = _result(job)
 
         runner = SlotRunner(Pool(session.machine, session.limits), start, ended, session.tick)
         with added_environment(session.start_servers()):
             runner.run([session.gpus_of(index) for index in range(len(job_overrides))])
-        return returns
+        return [JobReturn() for _ in job_overrides]
 
-    def _submit(self, folder: Path, overrides: list[str], number: int) -> Any:
+    def _submit(self, folder: Path, settings: Any) -> Any:
         from sweep.errors import MachineryError
+        from sweep.job import run_job
 
         try:
-            return self._executor(folder).submit(self, *job_arguments(overrides, number))
+            return self._executor(folder).submit(run_job, settings)
         except Exception as error:
             raise MachineryError(f"a job could not be started: {error}") from error
 
@@ -89,23 +76,6 @@ class SlotLauncher(Observed, LocalLauncher):
         )
         executor.update_parameters(**params)
         return executor
-
-
-def _result(job: Any) -> JobReturn:
-    if not job.paths.result_pickle.exists():
-        # Asking submitit would hold up the other cases: it waits for a slow file system.
-        return _lost("the job died")
-    try:
-        result: JobReturn = job.results()[0]
-        return result
-    except Exception as error:  # noqa: BLE001  # whatever submitit says of a job that died
-        return _lost(str(error))
-
-
-def _lost(reason: str) -> JobReturn:
-    lost = JobReturn(status=JobStatus.FAILED)
-    lost.return_value = RuntimeError(reason)
-    return lost
 
 
 @contextmanager

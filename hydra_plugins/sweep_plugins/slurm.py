@@ -14,7 +14,7 @@ from hydra.core.utils import JobReturn
 
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
-from hydra_plugins.sweep_plugins.launcher import Observed, added_environment, job_arguments
+from hydra_plugins.sweep_plugins.launcher import Observed, added_environment
 
 
 @dataclass
@@ -55,12 +55,12 @@ class ArrayLauncher(Observed, SlurmLauncher):
         queue = cluster.Queue([name], *self._seconds("poll", "patience"))
         try:
             if session.detach:
-                self._submit_all(queue, job_overrides, initial_job_idx)
+                self._submit_all(queue)
                 session.leave()
             else:
                 with beating(session.folder, self.params["orphan_seconds"]) as environment:
                     with added_environment(environment):
-                        jobs = self._submit_all(queue, job_overrides, initial_job_idx)
+                        jobs = self._submit_all(queue)
                     Follower(session, jobs, queue, Pace(*self._seconds("poll", "grace"))).run()
         except BaseException:
             cluster.cancel(f"--name={name}")  # also what we do not know of
@@ -70,9 +70,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
     def _seconds(self, *keys: str) -> list[float]:
         return [self.params[f"{key}_seconds"] for key in keys]
 
-    def _submit_all(
-        self, queue: Any, job_overrides: Sequence[Sequence[str]], first: int
-    ) -> dict[int, Any]:
+    def _submit_all(self, queue: Any) -> dict[int, Any]:
         from sweep.slurm import arrays, cluster, jobs
 
         session, (name,) = self.observer, queue.names
@@ -84,7 +82,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
             minutes = max(arrays.minutes(settings[index]) for index in array.indices)
             submitted = self._submit(
                 self._executor(name, array.shape, minutes, before),
-                [job_arguments(job_overrides[index], first + index) for index in array.indices],
+                [session.settings_of(index) for index in array.indices],
             )
             if len(settings) > self.params["array_parallelism"]:
                 before = submitted[0].job_id.partition("_")[0]
@@ -95,12 +93,13 @@ class ArrayLauncher(Observed, SlurmLauncher):
             jobs.record(session.folder, cases)
         return found
 
-    def _submit(self, executor: Any, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _submit(self, executor: Any, settings: Sequence[Any]) -> list[Any]:
         from sweep.errors import MachineryError
+        from sweep.job import run_job
 
         try:
             with _alarm(self.params["submit_seconds"]), _without_our_own_job():
-                jobs: list[Any] = executor.map_array(self, *zip(*calls, strict=True))
+                jobs: list[Any] = executor.map_array(run_job, settings)
                 return jobs
         except Exception as error:  # submitit raises what sbatch said, or that it was killed
             late = error.__cause__ if isinstance(error.__cause__, TimeoutError) else error

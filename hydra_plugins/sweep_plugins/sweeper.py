@@ -36,7 +36,7 @@ class CaseSweeper(BasicSweeper):
             detach=request.detach, conclusion=request.conclusion,
         )  # fmt: skip
         launcher.observer = session
-        sys.exit(session.execute(lambda: launcher.launch(session.jobs(), initial_job_idx=0)))
+        sys.exit(session.execute(lambda: launcher.launch(session.overrides(), 0)))
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
         assert self.hydra_context is not None

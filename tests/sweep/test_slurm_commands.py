@@ -88,7 +88,7 @@ def test_a_submission_that_hangs_is_an_error(says: Says, tmp_path: Path) -> None
     executor = submitit.AutoExecutor(folder=tmp_path / "jobs", cluster="slurm")
     began = time.monotonic()
     with pytest.raises(MachineryError, match=r"not be submitted: sbatch took longer than 0\.5 s"):
-        ArrayLauncher._submit(launcher, executor, [("an argument",)])
+        ArrayLauncher._submit(launcher, executor, ["settings"])
     assert time.monotonic() - began < 10
 
 
