@@ -133,6 +133,15 @@ class PrimeRlConf(TrainerConf):
     renderer: str | None = None  # of its package `renderers`, for a data set
 
 
+@dataclass
+class TorchtitanConf(TrainerConf):
+    """pytorch/torchtitan."""
+
+    name: str = "torchtitan"
+    adapter: str = "torchtitan"
+    python: str | None = None  # an interpreter that has it; our own otherwise
+
+
 class MetricsFormat(Enum):
     """What a trainer writes its figures as."""
 
@@ -266,7 +275,10 @@ class Settings:
     gpus: str | None = None  # likewise: what the launcher reserved for the job
 
 
-TRAINERS = {node.adapter: node for node in (SftConf, CommandConf, HfTrainerConf, PrimeRlConf)}
+TRAINERS = {
+    node.adapter: node
+    for node in (SftConf, CommandConf, HfTrainerConf, PrimeRlConf, TorchtitanConf)
+}
 
 
 def register() -> None:

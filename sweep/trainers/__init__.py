@@ -9,7 +9,7 @@ from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers.base import Trainer
 
-ADAPTERS = ("sft", "command", "hf_trainer", "prime_rl")
+ADAPTERS = ("sft", "command", "hf_trainer", "prime_rl", "torchtitan")
 
 
 def load(name: str) -> Trainer:

@@ -98,6 +98,8 @@ def _context_parallel(settings: Settings) -> str | None:
 
 def _feature(settings: Settings) -> str | None:
     feature = settings.feature
+    if feature.resume_at and _sharding(settings) is not None:
+        return "Trainer does not resume a model that transformers shards while loading it"
     if feature.fullgraph:
         return "TrainingArguments compiles without fullgraph"
     if feature.full_offload and settings.device is Device.cpu:

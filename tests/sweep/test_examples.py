@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_a_plain_trainer_described_in_yaml_passes_every_check_in_two_layouts(out
 def test_its_resume_that_forgets_the_optimizer_is_found(outputs: Path) -> None:
     done = sweep(*PLAIN, "layout=single", BUG, f"outputs={outputs}")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "resume: step 8: loss is" in " ".join(done.stdout.split())
+    assert re.search(r"resume: step \d: loss is", " ".join(done.stdout.split())), done.stdout
 
 
 def test_what_its_yaml_does_not_list_is_unavailable() -> None:

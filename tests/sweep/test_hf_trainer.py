@@ -92,7 +92,9 @@ def test_a_loss_that_is_no_number_is_logged_as_such(tmp_path: Path) -> None:
         (settings(ac=ActivationCheckpointing.selective), "cannot do feature.ac=selective"),
         (settings(ep_backend=ExpertDispatch.deepep), "cannot do feature.ep_backend=deepep"),
         (settings(2, full_offload=True), "on a CPU there is nothing to offload from"),
-        (settings(4, ep=2, ac=ActivationCheckpointing.full, resume_at=[5]), None),
+        (settings(4, ep=2, resume_at=[5]), "does not resume a model that transformers shards"),
+        (settings(resume_at=[5]), None),
+        (settings(4, ep=2, ac=ActivationCheckpointing.full), None),
     ],
 )
 def test_what_it_refuses_is_unavailable_with_the_reason(
