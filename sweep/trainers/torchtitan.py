@@ -39,7 +39,7 @@ METRICS = MetricsConf(
     fields={
         "loss": "loss_metrics/global_avg_loss",
         "grad_norm": "grad_norm",
-        "lr": "lr",
+        "lr": "lr/AdamW",
         "step_seconds": "time_metrics/end_to_end(s)",
         "peak_memory_gib": "memory/max_reserved(GiB)",
     },
@@ -116,6 +116,8 @@ def _words(settings: Settings, launch: Launch, directory: Path, model: Path | No
         "metrics.enable-tensorboard": True,
         "debug.deterministic": True,
         "compile.enable": settings.feature.compile,
+        # which its exchange of tokens between experts refuses
+        "training.disable-cuda-graphs": settings.layout.ep > 1,
         "training.enable-cpu-offload": settings.feature.full_offload,
         **_saving(settings, launch),
     }
