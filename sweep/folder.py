@@ -20,6 +20,7 @@ from sweep.plan import Planned
 from sweep.provenance import commit, environment
 
 PLAN = "sweep.json"
+A_DAY = 86_400.0
 LEFT = "left to themselves"  # the driver of a detached sweep
 
 
@@ -119,6 +120,14 @@ def is_running(folder: Path) -> bool:
     if driver == LEFT or is_dead(driver):
         return False
     return not summary.is_file() or summary.stat().st_mtime_ns < (folder / PLAN).stat().st_mtime_ns
+
+
+def is_old(driver: str) -> bool:
+    """Whether it was started more than a day ago: on another machine it is taken for dead then."""
+    try:
+        return time.time() - float(driver.rpartition(":")[2]) > A_DAY
+    except ValueError:
+        return False
 
 
 def _age(folder: Path) -> tuple[float, str]:

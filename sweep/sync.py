@@ -44,7 +44,8 @@ def main(values: dict[str, str]) -> int:
 
 def sync(location: Location, folder: Path) -> str:
     """Record what a sweep has left out; returns what was done; raises MachineryError."""
-    if sweep_folder.is_running(folder):
+    driver = str(sweep_folder.read_plan(folder)["driver"])
+    if sweep_folder.is_running(folder) and not sweep_folder.is_old(driver):
         return "still runs; its own process records it"
     found, earlier = _results(folder), _set_aside(folder)
     todo = [one for one in [*earlier, *found] if one.facts and not _is_recorded(one.folder)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.folder import PLAN, is_dead
+from sweep.folder import PLAN, is_dead, is_old
 from sweep.report import Result, not_run, sweep_note
 from sweep.store import entries
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
-A_DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
     )
     for run in left:
         driver = run.data.tags["driver"]
-        if is_dead(driver) or _is_old(driver):
+        if is_dead(driver) or is_old(driver):
             client.set_terminated(run.info.run_id, "KILLED")
 
 
@@ -76,10 +74,3 @@ def times(result: Result, sweep_started: int) -> tuple[int, int]:
 def milliseconds(seconds: float) -> int:
     """A time for MLflow, which takes 0 for now."""
     return max(1, int(seconds * 1000))
-
-
-def _is_old(driver: str) -> bool:
-    try:
-        return time.time() - float(driver.rpartition(":")[2]) > A_DAY
-    except ValueError:
-        return False

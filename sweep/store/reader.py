@@ -49,13 +49,17 @@ class Reader:
         return sweep_record(found[0], experiments)
 
     def cases(self, sweep: SweepRecord) -> list[CaseRecord]:
-        """The latest run of each case of the sweep, in the order in which they began."""
+        """The latest run of each case of the sweep, in the order in which they began.
+
+        One whose recording was cut off before its facts were there is no result, and left out.
+        """
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
         latest: dict[str, Any] = {}
         for run in self._search([sweep.experiment_id], query):  # the newest first
             latest.setdefault(run.data.tags["case_id"], run)
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
-        return [case_record(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)]
+        return [case_record(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)
+                if facts is not None or not ran(run)]  # fmt: skip
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""
@@ -117,11 +121,22 @@ class Reader:
         return _in_parallel(self._facts_of, runs)
 
     def _facts_of(self, run: Any) -> Facts | None:
-        if run.data.tags.get("verdict") == "unavailable":
+        if not ran(run):
             return None
         what = f"read {FACTS} of {run.data.tags['case_id']}, run {run.info.run_id}"
         with self.location.answering(what):
-            return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS))
+            try:
+                return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS))
+            except Exception:
+                if self._has(run.info.artifact_uri, FACTS):
+                    raise
+                return None
+
+    def _has(self, artifact_uri: str, name: str) -> bool:
+        from mlflow.artifacts import list_artifacts
+
+        found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
+        return name in {file.path for file in found}
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""

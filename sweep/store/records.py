@@ -71,8 +71,8 @@ def case_record(run: Any, facts: Facts | None) -> CaseRecord:
 
 
 def ran(run: Any) -> bool:
-    """Whether it has a result to compare."""
-    return run.data.tags.get("verdict", "unavailable") != "unavailable"
+    """Whether the case could run, and left facts."""
+    return bool(run.data.tags.get("verdict") != "unavailable")
 
 
 def fits(run: Any, cases: Mapping[str, Any]) -> bool:

@@ -242,6 +242,17 @@ def test_an_interrupted_case_has_no_verdict_and_the_sweep_is_not_whole(
     assert Reader.at(outputs).find("latest").status == "KILLED"
 
 
+def test_a_case_whose_recording_was_cut_off_is_no_result(
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(outputs, make_facts(), named(make_facts(), "cut"))
+    run_id = read_back(outputs)["cut"].run_id
+    (outputs / "artifacts" / run_id / "artifacts" / "facts.json").unlink()
+    assert set(read_back(outputs)) == {CASE.id}
+    assert judge_again(outputs) == 3
+    assert "1 of 2 cases have no result" in capsys.readouterr().out
+
+
 def test_a_case_that_ran_again_says_which_run_took_its_place(
     outputs: Path, make_facts: Make
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,19 @@ def test_a_sweep_that_runs_or_never_ran_is_left_alone(
     assert synced(outputs) == 0
     assert "nothing ran" in capsys.readouterr().out
     assert runs(outputs) == []
+
+
+def test_a_sweep_of_another_machine_is_over_after_a_day(outputs: Path, make_facts: Make) -> None:
+    sweep_folder(outputs, make_facts(), named(make_facts(), "other"))
+    (outputs / SWEEP / "other" / "facts.json").unlink()
+    ended(outputs / SWEEP, f"no-such-host:1:{time.time() - 3600}")
+    (outputs / SWEEP / "summary.md").unlink()
+    assert synced(outputs) == 0
+    assert runs(outputs) == []
+    ended(outputs / SWEEP, f"no-such-host:1:{time.time() - 90_000}")
+    (outputs / SWEEP / "summary.md").unlink()
+    assert synced(outputs) == 0
+    assert runs(outputs) == [("case", CASE.id, "FINISHED"), ("sweep", "", "KILLED")]
 
 
 def test_a_detached_sweep_is_not_ended_by_it(outputs: Path, make_facts: Make) -> None:
