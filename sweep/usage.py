@@ -21,6 +21,8 @@ Train a tiny model of every architecture, in every layout, with every feature; s
       a whole suite: list its cases, launches and estimates; without plan=true, run it
   python -m sweep -m suite=nightly arch=qwen3_moe shard=1/4
       choices narrow a suite; shard=I/N is the part of one of N runners
+  python -m sweep -m suite=nightly hydra/launcher=slurm device=cuda hydra.launcher.partition=gpu
+      as Slurm jobs; detach=true submits and returns, and python -m sweep.collect judges later
   python -m sweep -m resume_sweep=latest
       go on with an interrupted sweep (or one by its id); rerun=failed runs its failures again
 
