@@ -2,8 +2,8 @@
 
     python reproduce.py
 
-Trains a small random Qwen3-MoE for two steps, saving after each, and resumes it from the first; then
-compares each parameter, right after it was loaded, with the checkpoint.
+Trains a small random Qwen3-MoE for two steps, saving after each; loads the first as a resume does,
+and compares each parameter with the checkpoint; then resumes.
 """
 
 from __future__ import annotations
