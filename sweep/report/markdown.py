@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sweep.case import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
-from sweep.report.result import Result, counts, printable, short
+from sweep.report.result import Result, counts, curves_address, printable, short
 
 CUT = "\n[cut; all of it is in summary.md]\n"
 
@@ -82,7 +82,13 @@ def _cell(cell: Cell, link: Link, findings: bool) -> str:
 
 
 def _failures(results: Sequence[Result]) -> list[str]:
-    return [line for one in results if one.message for line in ("", failure_note(one))]
+    lines: list[str] = []
+    for result in results:
+        if result.message:
+            lines += ["", failure_note(result)]
+            address = curves_address(result, results)
+            lines += [f"[Its curves in MLflow]({address})"] if address else []
+    return lines
 
 
 def _cut(text: str, limit: int) -> str:

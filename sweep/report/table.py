@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweep.judge import Verdict
 from sweep.report.lines import say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
@@ -32,7 +33,7 @@ def show(
     console = console or Console()
     console.print(_table(results, console.width))
     for same in _grouped(results):
-        _show_failure(console, same, results)
+        _show_group(console, same, results)
     _show_notes(console, results)
     if problem is not None:
         say(console, f"the sweep itself had a problem: {printable(problem)}", "red")
@@ -75,25 +76,33 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
     return list(groups.values())
 
 
-def _show_failure(console: Console, same: Sequence[Result], results: Sequence[Result]) -> None:
-    first, style = same[0], LOOKS[same[0].judgement.verdict].style
-    symbol, word = worded(first.judgement.verdict).split(" ")
+def _show_group(console: Console, same: Sequence[Result], results: Sequence[Result]) -> None:
+    first, look = same[0], LOOKS[same[0].judgement.verdict]
+    word = first.judgement.verdict.value
+    if first.judgement.verdict is Verdict.UNAVAILABLE:  # nothing failed, and there is no file
+        names = ", ".join(one.case.id for one in same)
+        say(console, f"{look.symbol} {word}, {short(first.message)}: {names}", look.style)
+        return
     console.print()
-    say_whole(console, symbol, f"{first.case.id}: {word}", style)
-    for finding in first.against:
-        say(console, f"{finding.check}: {short(finding.message)}", indent=4)
-    say_whole(console, "  look in", str(first.where))
-    say_whole(console, "  again  ", first.command)
-    if address := curves_address(first, results):
-        say_whole(console, "  curves ", address)
-    for title, text in first.tails:
-        say_whole(console, f"  {title}:", "", "bold")
-        for line in text.splitlines():
-            say_whole(console, "   ", printable(line))
+    say_whole(console, look.symbol, f"{first.case.id}: {word}", look.style)
+    _show_failure(console, first, results)
     if len(same) > 1:
         say(console, f"the same in {len(same) - 1} more; look in", indent=2)
     for other in same[1:]:
         say_whole(console, "   ", str(other.where))
+
+
+def _show_failure(console: Console, result: Result, results: Sequence[Result]) -> None:
+    for finding in result.against:
+        say(console, f"{finding.check}: {short(finding.message)}", indent=4)
+    say_whole(console, "  look in", str(result.where))
+    say_whole(console, "  again  ", result.command)
+    if address := curves_address(result, results):
+        say_whole(console, "  curves ", address)
+    for title, text in result.tails:
+        say_whole(console, f"  {title}:", "", "bold")
+        for line in text.splitlines():
+            say_whole(console, "   ", printable(line))
 
 
 def _show_notes(console: Console, results: Sequence[Result]) -> None:

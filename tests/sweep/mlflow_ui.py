@@ -17,8 +17,6 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from tests.sweep.servers import mlflow_server
-
 PATIENCE_SECONDS = 60.0  # a loaded two-core machine takes ten for a page
 # No assistant over the page, and the pages of model training rather than those of agents.
 PREFERENCES = {
@@ -33,7 +31,7 @@ Found = TypeVar("Found")
 def missing_browser() -> str | None:
     """What is missing to drive a browser; None where nothing is."""
     missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"{' and '.join(missing)}: not installed" if missing else None
+    return f"{' and '.join(missing)} (Debian: chromium, chromium-driver)" if missing else None
 
 
 @contextlib.contextmanager
@@ -50,13 +48,6 @@ def browser(width: int = 1280, height: int = 800, dark: bool = False) -> Iterato
         yield driver
     finally:
         driver.quit()
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """An MLflow server on loopback with its store in `folder`; yields its address."""
-    with mlflow_server(f"sqlite:///{folder}/mlflow.db", folder) as address:
-        yield address
 
 
 def until(condition: Callable[[], Found], what: str) -> Found:
@@ -147,7 +138,7 @@ class MlflowUi(Page):
 
     def open_metric(self, name: str) -> None:
         """From the compare page to the curves of one metric."""
-        self._click(By.LINK_TEXT, name)
+        self._click(By.XPATH, f"//a[normalize-space()='{name}']")
 
     def curves(self, runs: int) -> dict[str, tuple[list[int], list[float]]]:
         """Run name -> steps and values that the chart draws, once it has that many runs."""
@@ -172,7 +163,7 @@ class MlflowUi(Page):
 
     def _click(self, by: str, value: str) -> None:
         found = self.wait(lambda: self.driver.find_elements(by, value), f"{value} is there")
-        self.driver.execute_script("arguments[0].click()", found[0])
+        self.driver.execute_script("arguments[0].scrollIntoView(); arguments[0].click()", found[0])
 
 
 class MatrixPage(Page):

@@ -89,6 +89,12 @@ def test_a_cell_of_the_page_says_verdict_and_finding_and_leads_to_the_run(
     assert any(link.startswith(compared) for link in Page(html).links())
 
 
+def test_the_summary_leads_from_a_failure_to_its_curves(results: list[Result]) -> None:
+    compared = f"[Its curves in MLflow]({SERVER}/#/metric?runs=%5B%22b2%22,%22a1%22%5D"
+    assert compared in report.summary("x", results)
+    assert compared in report.sweep_note(results)
+
+
 def test_a_case_in_no_server_leads_to_its_folder(results: list[Result]) -> None:
     assert "./qwen3-cp4_ep1-base/" in Page(page("x", results)).links()
     assert "](./qwen3-cp4_ep1-base/)" in report.summary("x", results)

@@ -115,6 +115,15 @@ def test_what_fails_alike_is_told_once_and_located_each(make_result: MakeResult)
     assert all(str(result.where) in text for result in cases)
 
 
+def test_what_cannot_run_here_is_named_with_its_reason_and_is_no_failure(
+    make_result: MakeResult,
+) -> None:
+    away = [make_result(arch, verdict=Verdict.UNAVAILABLE, message="no GPU") for arch in ARCHS[:3]]
+    said = " ".join(shown(away, 60).split())
+    assert "○ unavailable, parity: no GPU: llama-cp4_ep1-base, qwen3-cp4_ep1-base, qwen3_5" in said
+    assert "look in" not in said
+
+
 def test_all_that_speaks_against_a_case_is_shown(make_result: MakeResult) -> None:
     failed = make_result(verdict=Verdict.FAILED, message=PARITY)
     breaks = Finding(check="graph_breaks", outcome=Outcome.FAIL, message="2 new graph breaks")

@@ -1,0 +1,97 @@
+"""The pictures of README.md and docs/reading-results.md, from a recorded sweep, in Chromium.
+
+    python -m scripts.screenshots OUTPUTS [SWEEP]
+
+OUTPUTS is an output folder with its default store (mlflow.db), SWEEP a sweep id in it, by default
+the last one. Needs chromium and chromium-driver, as the tests of the same pages do.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweep.folder import find
+from sweep.report import PLOT, Result
+from sweep.report.result import reference_of
+from sweep.report.runs import Run, overlay_address
+from sweep.results import load_all
+from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
+from tests.sweep.servers import mlflow_server
+
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+LIMIT = 200_000  # bytes of a picture
+COLOURS = 128  # enough for an interface, and a third of the bytes
+
+
+def main() -> int:
+    """Take every picture; returns the exit code."""
+    if len(sys.argv) not in (2, 3):
+        print(__doc__)
+        return 2
+    if missing := missing_browser():
+        print(f"screenshots: install {missing}")
+        return 2
+    outputs = Path(sys.argv[1])
+    folder = find(outputs, sys.argv[2] if len(sys.argv) > 2 else "latest")
+    results = load_all(sorted(path.parent for path in folder.glob("*/case.json")))
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    with browser(1100, 640) as driver:
+        _matrix(MatrixPage(driver), folder)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        mlflow_server(f"sqlite:///{outputs.resolve()}/mlflow.db", Path(scratch)) as address,
+        browser(1280, 640) as driver,
+    ):
+        _ui(MlflowUi(driver, address), address, results)
+    shutil.copy(_failed(results).folder / PLOT, IMAGES / "loss.png")
+    return _shrink(sorted(IMAGES.glob("*.png")))
+
+
+def _matrix(page: MatrixPage, folder: Path) -> None:
+    page.open(folder / "matrix.html")
+    page.save(IMAGES / "matrix.png")
+
+
+def _ui(ui: MlflowUi, address: str, results: Sequence[Result]) -> None:
+    """The runs of an architecture, and the curves of a failed case over its reference's."""
+    failed = _failed(results)
+    reference = reference_of(failed, results)
+    assert reference is not None, f"{failed.case.id} has nothing to be compared with"
+    pair = [_served(one, address) for one in (failed, reference)]
+    ui.open_runs(pair[0].experiment_id)
+    same = [one for one in results if one.case.arch == failed.case.arch]
+    launches = sum(max(1, len(one.facts.launches)) if one.facts else 1 for one in same)
+    ui.filter(f'tags.arch = "{failed.case.arch}"', matching=launches)
+    ui.save(IMAGES / "runs.png")
+    ui.open(overlay_address(pair))
+    ui.curves(2)
+    ui.save(IMAGES / "curves.png")
+
+
+def _failed(results: Sequence[Result]) -> Result:
+    """The first case that another one shows to be wrong."""
+    return next(one for one in results if one.message.startswith("parity"))
+
+
+def _served(result: Result, address: str) -> Run:
+    """The case's run, at the address where it is served now."""
+    run = result.in_mlflow
+    assert run is not None, f"{result.case.id} is not recorded"
+    return run.model_copy(update={"uri": address})
+
+
+def _shrink(pictures: Sequence[Path]) -> int:
+    from PIL import Image  # matplotlib brings it
+
+    for path in pictures:
+        Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        print(path, path.stat().st_size)
+    return int(any(path.stat().st_size > LIMIT for path in pictures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What people look at, in headless Chromium: the MLflow UI over a recorded sweep, and our page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sweep import judging
+from sweep.judge import Verdict
+from sweep.report import Result
+from sweep.report.result import curves_address
+from sweep.report.runs import Run, recorded
+from sweep.store import End, Location, Writer
+from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
+from tests.sweep.recorded import DROPPED, SWEEP_ID, leave
+from tests.sweep.servers import missing, mlflow_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.chromium]
+PAIR = ("gpt_oss-single-base", DROPPED)
+
+
+@dataclass
+class Recorded:
+    """The sweep, and a browser to look at it with."""
+
+    ui: MlflowUi
+    page: MatrixPage
+    folder: Path
+    results: dict[str, Result]
+    pictures: Path
+
+    @property
+    def sweep(self) -> Run:
+        """The sweep's own run."""
+        found = recorded(self.folder)
+        assert found is not None
+        return found
+
+    def losses(self, case_id: str) -> list[float]:
+        facts = self.results[case_id].facts
+        assert facts is not None
+        return [step.loss for step in facts.steps]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Recorded]:
+    if absent := missing_browser():
+        missing(absent)
+    outputs = tmp_path_factory.mktemp("outputs")
+    store = tmp_path_factory.mktemp("server")
+    (store / "mlflow.db").write_bytes(empty_store.read_bytes())
+    pictures = tmp_path_factory.mktemp("pictures")
+    left = leave(outputs)
+    folder = outputs / SWEEP_ID
+    with mlflow_server(f"sqlite:///{store}/mlflow.db", store) as address, browser() as driver:
+        writer = Writer(Location(address), folder)
+        for result in left:
+            writer.record(result)
+        judged, problem = judging.close(writer, folder, left, End())
+        assert problem is None
+        results = {result.case.id: result for result in judged}
+        yield Recorded(MlflowUi(driver, address), MatrixPage(driver), folder, results, pictures)
+
+
+def names(case_ids: tuple[str, ...]) -> set[str]:
+    """What their runs are called: the night comes first."""
+    return {f"01-01 {case_id}" for case_id in case_ids}
+
+
+def test_only_the_broken_case_fails(seen: Recorded) -> None:
+    verdicts = {name: result.judgement.verdict for name, result in seen.results.items()}
+    assert verdicts.pop(DROPPED) is Verdict.FAILED
+    assert set(verdicts.values()) == {Verdict.PASSED}
+
+
+def test_runs_are_found_by_filtering_on_the_arch(seen: Recorded) -> None:
+    seen.ui.open_runs(seen.sweep.experiment_id)
+    found = seen.ui.filter('tags.arch = "gpt_oss"', matching=2)
+    seen.ui.save(seen.pictures / "runs.png")
+    assert set(found) == names(PAIR)
+
+
+def test_the_compare_page_of_two_runs_shows_both_loss_curves(seen: Recorded) -> None:
+    seen.ui.open_runs(seen.sweep.experiment_id)
+    seen.ui.compare(seen.ui.filter('tags.arch = "gpt_oss"', matching=2))
+    seen.ui.save(seen.pictures / "compare.png")
+    seen.ui.open_metric("train/loss")
+    check_curves(seen)
+
+
+def test_the_address_that_the_terminal_prints_shows_both_loss_curves(seen: Recorded) -> None:
+    address = curves_address(seen.results[DROPPED], list(seen.results.values()))
+    seen.ui.open(address)
+    check_curves(seen)
+    seen.ui.save(seen.pictures / "curves.png")
+
+
+def check_curves(seen: Recorded) -> None:
+    curves = seen.ui.curves(2)
+    assert set(curves) == names(PAIR)
+    for case_id in PAIR:
+        steps, losses = curves[f"01-01 {case_id}"]
+        assert steps == [1, 2, 3, 4, 5]
+        assert losses == pytest.approx(seen.losses(case_id))
+
+
+def test_the_sweeps_run_begins_with_the_matrix_and_leads_to_the_cases(seen: Recorded) -> None:
+    seen.ui.open(seen.sweep.address)
+    seen.ui.wait_for("4 passed, 1 failed")
+    seen.ui.unfold_note()
+    links = {link.get_attribute("href") for link in seen.ui.all("table a")}
+    runs = [result.in_mlflow for result in seen.results.values()]
+    assert {run.address for run in runs if run} <= links
+    frame = seen.ui.open_artifact(seen.sweep.route, "matrix.html")
+    seen.ui.save(seen.pictures / "artifact.png")
+    seen.ui.driver.switch_to.frame(frame)
+    assert seen.page.case(DROPPED).text.startswith("✗")
+    seen.ui.driver.switch_to.default_content()
+
+
+def test_a_cases_run_holds_its_plot(seen: Recorded) -> None:
+    run = seen.results["qwen3_moe-cp2_ep2-resume"].in_mlflow
+    assert run is not None
+    picture = seen.ui.open_artifact(run.route, "loss.png")
+    seen.ui.wait(lambda: picture.get_property("naturalWidth"), "the plot is drawn")
+    assert picture.get_property("naturalWidth") == 720
+
+
+def test_each_cell_of_the_page_says_the_verdict_and_leads_to_the_run(seen: Recorded) -> None:
+    seen.page.open(seen.folder / "matrix.html")
+    seen.page.save(seen.pictures / "matrix.png")
+    assert len(seen.page.all("[data-case]")) == len(seen.results)
+    for case_id, result in seen.results.items():
+        assert result.judgement.verdict.value in seen.page.case(case_id).text
+        run = result.in_mlflow
+        assert run is not None
+        assert seen.page.link(case_id).get_attribute("href") == run.address
+    assert "parity: step 3: loss" in seen.page.case(DROPPED).text
+    assert seen.page.colour(DROPPED) != seen.page.colour(PAIR[0])
+
+
+def test_a_verdict_opens_the_run_in_the_ui(seen: Recorded) -> None:
+    seen.page.open(seen.folder / "matrix.html")
+    here = seen.page.driver.current_window_handle
+    seen.page.link(DROPPED).click()
+    (opened,) = set(seen.page.driver.window_handles) - {here}
+    seen.page.driver.switch_to.window(opened)
+    seen.page.wait_for(f"01-01 {DROPPED}")
+    seen.page.wait_for("loss is")  # the note that heads the run's page
+    seen.page.driver.close()
+    seen.page.driver.switch_to.window(here)
+
+
+def test_a_finding_leads_to_its_details_on_the_page(seen: Recorded) -> None:
+    seen.page.open(seen.folder / "matrix.html")
+    seen.page.case(DROPPED).find_element("css selector", "a.finding").click()
+    details = seen.page.all("section:target")
+    assert DROPPED in details[0].text
+    assert seen.results[DROPPED].command in details[0].text
