@@ -31,8 +31,6 @@ USAGE = Usage(
     "python -m sweep.judge sweep=latest experiment=nightly",
     (SWEEP, EXPERIMENT, OUTPUTS),
 )
-
-
 GOES_ON = ("RUNNING", "SCHEDULED")  # somebody else will end the sweep's run
 ELSEWHERE = "judged"  # in the output folder: reports of sweeps that ran on other machines
 
@@ -66,7 +64,7 @@ def close(
 
     Returns the results as judged, and what is wrong with MLflow; from disk where something is.
     """
-    if not any(one.facts for one in results):  # nothing ran, so nothing is recorded
+    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
         if results or not end.unfinished:
             report.write(folder, results)
         return list(results), None

@@ -36,11 +36,13 @@ class Writer:
         self._recorder = Recorder(location, folder)
         self._left: list[Result] = []  # could not be recorded
         self._paused_until = 0.0
+        self.has_begun = False  # something was to be recorded
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="mlflow", daemon=True).start()
 
     def record(self, result: Result) -> None:
         """Write a case's run, in the state in which it ended, when its turn comes."""
+        self.has_begun = True
         self._submit(lambda: self._record(result))
 
     def settle(self) -> None:

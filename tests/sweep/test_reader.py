@@ -73,7 +73,7 @@ def test_of_a_case_that_ran_again_the_latest_run_counts(outputs: Path, make_fact
     assert cases[1].tags["verdict"] == "passed"
 
 
-@pytest.mark.parametrize("nights", [0, 1, 9])
+@pytest.mark.parametrize("nights", [0, 9])
 def test_the_last_good_run_is_the_newest_of_the_same_case_that_passed(
     outputs: Path, make_facts: Make, nights: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

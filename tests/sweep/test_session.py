@@ -15,6 +15,7 @@ from sweep.facts import Facts
 from sweep.machine import Machine
 from sweep.plan import Planned, plan
 from sweep.session import Session
+from sweep.store import Reader
 from tests.sweep.test_plan import COMMAND, composed
 
 
@@ -193,3 +194,23 @@ def test_a_sweep_that_cannot_record_is_exit_3_and_has_its_results(
     assert "1 passed" in said
     assert "not in MLflow (http://127.0.0.1:9)" in said
     assert "python -m sweep.sync" in said
+
+
+def test_a_sweep_stopped_in_its_only_case_is_in_mlflow_as_killed(
+    planned: list[Planned], outputs: Path, make_facts: Callable[..., Facts]
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+    case = planned[0].case
+    stopped = make_facts().model_copy(update={"case": case, "interrupted": True})
+
+    def run() -> None:
+        session.submitted(0, Job())
+        session.started(0)
+        facts_file.save(stopped, session.folder / case.id)
+        raise KeyboardInterrupt
+
+    assert session.execute(run) == 130
+    reader = Reader.at(outputs)
+    sweep = reader.find(session.folder.name)
+    (recorded,) = reader.cases(sweep)
+    assert (sweep.status, recorded.status) == ("KILLED", "KILLED")

@@ -78,6 +78,15 @@ def test_results_are_recorded_once_however_often_it_runs(
     assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
 
 
+def test_the_run_of_a_sweep_that_was_killed_at_its_very_end_is_ended(unrecorded: Path) -> None:
+    assert synced(unrecorded) == 0
+    reader = Reader.at(unrecorded)
+    reader.location.client.update_run(reader.find(SWEEP).run_id, status="RUNNING")
+    (unrecorded / SWEEP / "recorded.json").unlink()
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == EVERYTHING
+
+
 @pytest.mark.parametrize("cut", ["log_batch", "log_artifact", "set_terminated", "create_run"])
 def test_what_was_cut_halfway_is_taken_up_and_not_doubled(
     unrecorded: Path, cut: str, monkeypatch: pytest.MonkeyPatch,
