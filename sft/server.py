@@ -41,6 +41,7 @@ from torch.distributed.launcher.api import elastic_launch
 import sft.loop  # noqa: F401 - what a rank will import
 from sft import model
 
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 PR_SET_PDEATHSIG = 1
 CUDA_DEVICE = "/dev/nvidia-uvm"
 _libc = ctypes.CDLL(None)
@@ -195,15 +196,20 @@ def launch(arguments: Sequence[str]) -> None:
     if options.standalone:
         options.rdzv_backend, options.rdzv_endpoint = "c10d", "localhost:0"
         options.rdzv_id = uuid.uuid4().hex
+    asked = os.environ.get(NVML_CHECK)
+    os.environ[NVML_CHECK] = "1"  # torchrun looks for GPUs too
     config, _, _ = torchrun.config_from_args(options)
     config.start_method = "fork"
     program = [options.training_script, *options.training_script_args]
-    elastic_launch(config, rank)(options.module, *program)
+    elastic_launch(config, rank)(asked, options.module, *program)
 
 
-def rank(is_module: bool, program: str, *arguments: str) -> None:
+def rank(nvml_check: str | None, is_module: bool, program: str, *arguments: str) -> None:
     """Be `python [-m] program arguments` in a process that the agent has forked."""
     end_with_parent()
+    del os.environ[NVML_CHECK]
+    if nvml_check is not None:
+        os.environ[NVML_CHECK] = nvml_check
     torch._logging._internal._init_logs()  # TORCH_LOGS is read when torch is imported
     if threads := os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
