@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,14 @@ def conf_dir() -> Path:
     here = Path(__file__).resolve().parent
     installed = here / "conf"
     return installed if installed.is_dir() else here.parent / "conf"
+
+
+def config_dir_of(argv: Sequence[str]) -> str | None:
+    """The folder of configuration of one's own (--config-dir) that a command line names."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd")
+    found: str | None = parser.parse_known_args(list(argv))[0].config_dir
+    return found
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from sweep import job, processes
 from sweep.case import Case, restored
 from sweep.errors import RequestError
-from sweep.files import write_json
+from sweep.files import config_dir_of, write_json
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
 
@@ -85,6 +85,7 @@ def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device
         job.write_case(
             one.case, one.settings, folder / one.case.id,
             overrides=list(one.overrides), unavailable=one.unavailable,
+            config_dir=config_dir_of(sys.argv),
         )  # fmt: skip
     write_json(folder / PLAN, {
         "sweep_id": folder.name,

@@ -30,7 +30,8 @@ def load(case_dir: Path) -> Result | None:
     if judgement is None:
         reason = str(case.get("unavailable"))
         judgement = judge(facts, Context()) if facts else unavailable(labels, reason)
-    return Result(judgement, case_dir, rerun_command(case.get("overrides", [])), facts)
+    again = rerun_command(case.get("overrides", []), case.get("config_dir"))
+    return Result(judgement, case_dir, again, facts)
 
 
 def load_all(case_dirs: Iterable[Path]) -> list[Result]:

@@ -22,6 +22,7 @@ from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.faults import Conclusion
+from sweep.files import config_dir_of
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
 from sweep.judge import judge, ready, unavailable
@@ -185,7 +186,7 @@ class Session:
         result = Result(
             judgement=judge(facts, Context(self._all_facts())),
             folder=self.folder / one.case.id,
-            command=rerun_command(one.overrides),
+            command=self._again(one),
             facts=facts,
         )
         if facts.interrupted:
@@ -193,6 +194,9 @@ class Session:
         else:
             self._keep(result)
         self._store.record(result)
+
+    def _again(self, one: Planned) -> str:
+        return rerun_command(one.overrides, config_dir_of(sys.argv))
 
     def _keep(self, result: Result) -> None:
         self._results[result.case.id] = result
@@ -206,8 +210,8 @@ class Session:
     def _note_unavailable(self) -> None:
         for one in self.planned:
             if one.unavailable is not None:
-                folder, command = self.folder / one.case.id, rerun_command(one.overrides)
-                self._keep(Result(unavailable(one.case, one.unavailable), folder, command))
+                judgement = unavailable(one.case, one.unavailable)
+                self._keep(Result(judgement, self.folder / one.case.id, self._again(one)))
 
     def _note_earlier(self) -> None:
         """The results that a sweep which goes on has already."""

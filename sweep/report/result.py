@@ -91,9 +91,10 @@ class Result:
         return [(title, text) for title, text in found if text]
 
 
-def rerun_command(overrides: Sequence[str]) -> str:
+def rerun_command(overrides: Sequence[str], config_dir: str | None = None) -> str:
     """The command line that runs the case again in the foreground."""
-    return shlex.join(["python", "-m", "sweep", *overrides])
+    more = [] if config_dir is None else ["--config-dir", config_dir]
+    return shlex.join(["python", "-m", "sweep", *more, *overrides])
 
 
 def exit_code(results: Sequence[Result], problem: str | None) -> int:

@@ -13,7 +13,7 @@ from sweep.files import write_text
 from sweep.schema import CommandConf, Settings
 from sweep.trainers import readers, template
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import Command, Launch, before, torchrun, train_and_resume
+from sweep.trainers.base import Command, Launch, Trainer, before, torchrun, train_and_resume
 
 RESERVED = (launching.LOG, launching.PROCESS, "ranks")
 
@@ -117,4 +117,4 @@ def _uses(conf: CommandConf, name: str) -> bool:
     return any(template.uses(text, name) for _, text in _texts(conf))
 
 
-TRAINER = CommandTrainer()
+TRAINER: Trainer = CommandTrainer()

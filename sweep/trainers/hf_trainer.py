@@ -17,7 +17,15 @@ from sweep.schema import (
 )
 from sweep.trainers import readers
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
+from sweep.trainers.base import (
+    Command,
+    Launch,
+    Trainer,
+    before,
+    saves_at,
+    torchrun,
+    train_and_resume,
+)
 from sweep.trainers.template import accumulation
 
 FEATURES = ("compile", "ac=full", "full_offload", "resume_at")
@@ -187,4 +195,4 @@ def _fsdp(settings: Settings) -> dict[str, Any]:
     }
 
 
-TRAINER = HfTrainer()
+TRAINER: Trainer = HfTrainer()

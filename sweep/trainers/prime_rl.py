@@ -26,7 +26,7 @@ from sweep.schema import (
 )
 from sweep.trainers import readers
 from sweep.trainers.abilities import untold
-from sweep.trainers.base import Command, Launch, before, saves_at, train_and_resume
+from sweep.trainers.base import Command, Launch, Trainer, before, saves_at, train_and_resume
 
 RUN = "run"  # its own folder in the launch's
 NONE = "None"  # TOML has no null; its parser reads this as one
@@ -89,6 +89,10 @@ class PrimeRlTrainer:
         project = cast(PrimeRlConf, settings.trainer).project
         uv = ["uv", "run", *(["--project", project] if project else [])]
         return Command([*uv, "sft", "@", str(path)], settings.trainer.env)
+
+    def server(self, settings: Settings) -> list[str] | None:
+        """None: it has a launcher of its own."""
+        return None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its file monitor's metrics.jsonl."""
@@ -180,4 +184,4 @@ def _checkpoints(settings: Settings, launch: Launch, directory: Path) -> dict[st
     return found
 
 
-TRAINER = PrimeRlTrainer()
+TRAINER: Trainer = PrimeRlTrainer()

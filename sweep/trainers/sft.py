@@ -13,7 +13,15 @@ from sweep.facts import Metrics
 from sweep.files import write_json
 from sweep.schema import Dtype, ExpertDispatch, MetricsConf, Settings
 from sweep.trainers import readers
-from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
+from sweep.trainers.base import (
+    Command,
+    Launch,
+    Trainer,
+    before,
+    saves_at,
+    torchrun,
+    train_and_resume,
+)
 
 MEMORY = ("compile", "compile_backend", "fullgraph", "ac", "act_offload", "optim_offload",
           "full_offload", "ep_backend")  # fmt: skip
@@ -96,4 +104,4 @@ def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str
     return {"save_at": [] if step is None else [step], "resume_from": folder}
 
 
-TRAINER = SftTrainer()
+TRAINER: Trainer = SftTrainer()

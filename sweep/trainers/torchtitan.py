@@ -24,7 +24,15 @@ from sweep.schema import (
 )
 from sweep.trainers import readers
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import Command, Launch, before, saves_at, torchrun, train_and_resume
+from sweep.trainers.base import (
+    Command,
+    Launch,
+    Trainer,
+    before,
+    saves_at,
+    torchrun,
+    train_and_resume,
+)
 
 MODELS = {
     "llama": ("llama3", "llama3_debugmodel"),
@@ -89,6 +97,10 @@ class TorchtitanTrainer:
         argv = torchrun(settings, directory, ["-m", "torchtitan.train", *words])
         conf = cast(TorchtitanConf, settings.trainer)
         return Command([conf.python or sys.executable, *argv[1:]], conf.env)
+
+    def server(self, settings: Settings) -> list[str] | None:
+        """None: it runs in an environment of its own."""
+        return None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its event files."""
@@ -183,4 +195,4 @@ def _texts() -> str:
     return "".join(json.dumps({"text": path.read_text("utf-8")}) + "\n" for path in sources)
 
 
-TRAINER = TorchtitanTrainer()
+TRAINER: Trainer = TorchtitanTrainer()

@@ -10,7 +10,10 @@ import pytest
 
 from sweep import schema, trainers
 from sweep.errors import RequestError
+from sweep.files import config_dir_of
+from sweep.report import rerun_command
 from sweep.schema import CommandConf, LayoutConf, MetricsConf, ResumeConf, Settings
+from sweep.trainers import template
 from sweep.trainers.base import Command
 
 COMMAND = trainers.load("command")
@@ -119,3 +122,28 @@ def test_what_is_on_none_of_its_lists_is_unavailable_with_the_reason(
 def test_what_is_wrong_in_the_yaml_is_said_while_planning(conf: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         COMMAND.unavailable(settings(CommandConf(**{"argv": ["train"], **conf})))
+
+
+def test_the_page_lists_every_placeholder() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/trainers.md").read_text()
+    listed = page.split("    python model output_dir")[1].split("```")[0].split()
+    launch = COMMAND.launches(settings(CommandConf(argv=["train"])))[0]
+    values = template.values_of(settings(CommandConf()), launch, Path(), None)
+    assert {"python", "model", "output_dir", *listed} == set(values)
+
+
+@pytest.mark.parametrize(
+    ("argv", "folder"),
+    [
+        (["-m", "--config-dir", "mine/conf", "arch=llama"], "mine/conf"),
+        (["--config-dir=mine", "arch=llama"], "mine"),
+        (["-cd", "mine", "-m"], "mine"),
+        (["-m", "arch=llama"], None),
+    ],
+)
+def test_a_case_is_run_again_with_the_folder_of_its_configuration(
+    argv: list[str], folder: str | None
+) -> None:
+    assert config_dir_of(argv) == folder
+    again = rerun_command(["arch=llama"], folder)
+    assert again == f"python -m sweep {f'--config-dir {folder} ' if folder else ''}arch=llama"
