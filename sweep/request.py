@@ -16,7 +16,6 @@ from sweep.errors import RequestError
 from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, plan, varying_keys
-from sweep.slots import Pool
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,8 @@ class Request:
         recorded = history.durations(self.outputs, device, estimates.cut_off())
         return estimates.seconds(planned, recorded)
 
-    def show(self, planned: Sequence[Planned], machine: Machine) -> None:
-        """Print the plan."""
-        slots = Pool(machine, planned[0].settings.launch).slots
+    def show(self, planned: Sequence[Planned], slots: int) -> None:
+        """Print the plan; so many cases run at a time."""
         if self.earlier is not None:
             planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
         listing.show(planned, self.seconds(planned), slots)

@@ -26,6 +26,12 @@ class Observed:
 class SlotLauncher(Observed, LocalLauncher):
     """`submitit_local` that starts a job when a slot is free, and outlives the death of any."""
 
+    def at_once(self, machine: Any, limits: Any) -> int:
+        """How many cases run at a time."""
+        from sweep.slots import Pool
+
+        return Pool(machine, limits).slots
+
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:

@@ -41,6 +41,10 @@ class ArrayLauncher(Observed, SlurmLauncher):
 
     detachable = True
 
+    def at_once(self, machine: Any, limits: Any) -> int:
+        """How many cases run at a time, if the cluster has room."""
+        return int(self.params["array_parallelism"])
+
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:

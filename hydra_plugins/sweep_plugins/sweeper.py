@@ -25,12 +25,14 @@ class CaseSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         machine, request = this_machine(), Request.of(self.config)
         planned = request.cases(parser.parse_overrides(arguments), self._compose, machine)
-        if request.plan_only:
-            request.show(planned, machine)
-            sys.exit(0)
         launcher: Any = self.launcher  # one of ours
+        if request.plan_only:
+            request.show(planned, launcher.at_once(machine, planned[0].settings.launch))
+            sys.exit(0)
         if request.detach and not launcher.detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if request.detach and request.conclusion is not None:
+            raise RequestError("detach=true: this suite is about all its cases, and waits for them")
         session = Session(
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion,

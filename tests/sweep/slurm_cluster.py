@@ -43,6 +43,7 @@ GresTypes=gpu
 SlurmdParameters=config_overrides
 MaxArraySize={max_array_size}
 KillWait=3
+MessageTimeout=5
 ReturnToService=2
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
