@@ -129,6 +129,7 @@ def difference(arch: str, layout: str, records: Records, single: Records) -> Dif
     assert len(every) == STEPS
     for ours, theirs in every:
         assert ours["global_batch_digest"] == theirs["global_batch_digest"], "different batches"
+        assert ours.get("buffers_digest") == theirs.get("buffers_digest"), "different buffers"
     pairs = list(itertools.takewhile(lambda pair: choices(pair[0]) == choices(pair[1]), every))
     if not pairs:
         raise AnotherChoiceError(f"{arch}-{layout}: other experts or keys at the first step")

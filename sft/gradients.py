@@ -32,6 +32,13 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor, on every rank; all of them must ask for it."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return tensor.to(tensor.device_mesh.device_type).full_tensor()  # it may wait on the host
+
+
 def replicas(tensor: Tensor) -> int:
     """How many ranks of the world hold the same values of a tensor."""
     world = dist.get_world_size() if dist.is_initialized() else 1

@@ -164,8 +164,11 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def untrained(model: nn.Module) -> list[Tensor]:
-    """What is saved but not trained: persistent buffers and frozen parameters (router biases)."""
-    return [gradients.local(found) for module in model.modules() for found in _untrained(module)]
+    """What is saved but not trained: persistent buffers and frozen parameters (router biases).
+
+    Whole, also where FSDP shards a frozen parameter: the same in every layout.
+    """
+    return [gradients.whole(found) for module in model.modules() for found in _untrained(module)]
 
 
 def _untrained(module: nn.Module) -> Iterator[Tensor]:
