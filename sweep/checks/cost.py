@@ -46,8 +46,9 @@ def check(facts: Facts, context: Context) -> Finding | None:
     notes: list[str] = []
     if baseline is not None:
         metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios(facts, baseline).items()}
-        found += beyond(facts, baseline)
-        notes += _notable(facts, baseline)
+        slower, told = list(beyond(facts, baseline)), list(_notable(facts, baseline))
+        found += [*slower, baseline.moved(facts)] if slower else []
+        notes += [*told, baseline.moved(facts)] if told else []
     return Finding(
         check="cost",
         outcome=Outcome.FAIL if found else Outcome.PASS,
@@ -94,7 +95,7 @@ def memory_growth(facts: Facts) -> float | None:
 
 
 FIGURES = (
-    Figure("step_seconds", "a step", step_seconds, "s"),
+    Figure("step_seconds", "the time of a step", step_seconds, "s"),
     Figure("step_cpu_seconds", "the work of a step", step_cpu_seconds, "CPU s"),
     Figure("first_step_seconds", "the time to the first step", first_step_seconds, "s"),
     Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
@@ -134,8 +135,8 @@ def _notable(facts: Facts, baseline: Baseline) -> Iterator[str]:
 
 def _said(one: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
     return (
-        f"{one.said} takes {one.of(facts):.3g} {one.unit}, {one.of(baseline.facts):.3g} {one.unit}"
-        f" in {baseline.name}: {ratio:.2f} times; {baseline.moved(facts)}"
+        f"{one.said} is {one.of(facts):.3g} {one.unit}, {one.of(baseline.facts):.3g} {one.unit}"
+        f" in {baseline.name}: {ratio:.2f} times"
     )
 
 

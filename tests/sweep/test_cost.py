@@ -79,8 +79,8 @@ def test_with_a_limit_a_slow_step_fails_and_says_all_of_it(taken: Make) -> None:
     finding = checked(taken([5 * took for took in SECONDS]), taken())
     assert finding.outcome is Outcome.FAIL
     assert finding.message == (
-        "a step takes 5.5 s, 1.1 s in the last good sweep 20260101-000000: 5.00 times;"
-        " nothing moved since then; limit 2 times (a test)"
+        "the time of a step is 5.5 s, 1.1 s in the last good sweep 20260101-000000: 5.00 times;"
+        " limit 2 times (a test); nothing moved since then"
     )
     assert finding.folder == "launches/1_train"
 
@@ -127,7 +127,7 @@ def test_more_work_in_a_step_fails_where_a_limit_is_set(taken: Make) -> None:
             step.step_cpu_seconds = work
     finding = checked(after, before)
     assert finding.outcome is Outcome.FAIL
-    assert "the work of a step takes 1.6 CPU s, 1 CPU s in" in finding.message
+    assert "the work of a step is 1.6 CPU s, 1 CPU s in" in finding.message
 
 
 def test_a_planted_fault_is_held_against_the_same_case_without_it(taken: Make) -> None:
