@@ -70,7 +70,8 @@ EVIDENCE = (
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail on the first counter that shows a layout or a feature off; inconclusive without it."""
     unseen: list[str] = []
-    for launch in facts.launches:
+    trained = [launch for launch in facts.launches if launch.metrics.steps]
+    for launch in trained:
         for evidence in EVIDENCE:
             if not evidence.expected(facts.asked):
                 continue
@@ -81,8 +82,8 @@ def check(facts: Facts, _context: Context) -> Finding:
                 return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
         if wrong := _other_fault(launch, facts.case.fault) or _same_stream(launch):
             return _finding(Outcome.FAIL, f"{launch.name}: {wrong}", launch.directory)
-    if not facts.launches:
-        return _finding(Outcome.INCONCLUSIVE, "nothing ran")
+    if not trained:  # a crash is no trainer that keeps silent
+        return _finding(Outcome.INCONCLUSIVE, "no step was reported")
     if unseen:
         names = ", ".join(dict.fromkeys(unseen))
         message = f"the trainer does not report {names}"

@@ -119,3 +119,10 @@ def test_a_fault_that_was_asked_for_and_not_planted_fails(make_facts: Make) -> N
     facts = make_facts()
     facts.case = facts.case.model_copy(update={"fault": "dead_model"})
     assert exercised.check(facts, Context()).outcome is Outcome.FAIL
+
+
+def test_a_case_that_never_came_to_a_step_is_no_trainer_that_keeps_silent(make_facts: Make) -> None:
+    crashed = make_facts([], exit_code=1).model_copy(update={"asked": {"cp": 4, "ep": 1}})
+    finding = exercised.check(crashed, Context())
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
+    assert finding.message == "no step was reported"
