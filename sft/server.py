@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import importlib
 import json
 import os
 import runpy
@@ -31,15 +30,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # ask whether there is a GPU without touching it
+if __name__ == "__main__":  # before anything asks whether there is a GPU
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # which does not touch it
+    os.environ["TORCH_WARM_POOL"] = "0"  # inductor's compiling processes are the ranks' own
 
 import torch
-import torch._dynamo
 from torch.distributed import run as torchrun
 from torch.distributed.launcher.api import elastic_launch
 
-import sft.loop  # noqa: F401 - what a rank will import
-from sft import model
+from sft import preload
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 PR_SET_PDEATHSIG = 1
@@ -80,7 +79,8 @@ class Server:
             answer(connection, error=f"no rank can be forked: {touched}")
             connection.close()
             return
-        import_model_code(asked["arguments"])
+        if "sft" in asked["arguments"]:
+            preload.model_code(Path(asked["arguments"][-1]))
         gc.freeze()  # what is imported is not looked through, and so not copied, in every rank
         pid = os.fork()
         if pid == 0:
@@ -153,18 +153,6 @@ def cuda_was_touched() -> str | None:
             if str(file.readlink()).startswith(CUDA_DEVICE):
                 return "the CUDA driver is in use in the process to fork from"
     return None
-
-
-def import_model_code(arguments: Sequence[str]) -> None:
-    """Import what the configuration's model needs, once for all launches."""
-    if "sft" not in arguments:
-        return
-    try:
-        config = json.loads(Path(arguments[-1]).read_text(encoding="utf-8"))
-        kind = type(model.read_config(Path(config["model"]["path"])))
-        importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
-    except Exception:  # noqa: BLE001 - the ranks will meet it themselves, and report it
-        traceback.print_exc()
 
 
 def become_launcher(
@@ -254,6 +242,7 @@ def kill_group(leader: int) -> None:
 
 def main() -> None:
     """Serve the socket that was handed over."""
+    preload.trainer()
     Server(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

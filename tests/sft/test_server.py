@@ -1,0 +1,79 @@
+"""What must hold where ranks are forked from; of ranks, see tests/sweep/test_warm_ranks.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sft import preload, server
+
+
+def test_no_rank_is_forked_once_torch_has_initialised_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert server.cuda_was_touched() is None
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert "torch has initialised CUDA" in str(server.cuda_was_touched())
+
+
+def test_no_rank_is_forked_once_anybody_has_called_the_cuda_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    device = tmp_path / "nvidia-uvm"
+    monkeypatch.setattr(server, "CUDA_DEVICE", str(device))
+    assert server.cuda_was_touched() is None
+    with device.open("w"):
+        assert "CUDA driver is in use" in str(server.cuda_was_touched())
+
+
+def test_who_asks_then_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(server, "cuda_was_touched", lambda: "a test says so")
+    ours, theirs = socket.socketpair()
+    with socket.socket(socket.AF_UNIX) as listener, ours, (tmp_path / "log").open("w") as log:
+        listener.bind(f"\0test-{os.getpid()}")
+        one = server.Server(listener)
+        one._start(theirs, {"arguments": [], "environment": {}}, [log.fileno()])
+        assert json.loads(ours.recv(1000)) == {"error": "no rank can be forked: a test says so"}
+
+
+def test_a_request_may_come_in_pieces_and_brings_its_files(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    request = {"arguments": ["x" * 100_000], "environment": {}}
+    with ours, theirs, (tmp_path / "log").open("w") as log:
+        data = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(ours, [data[:500]], [log.fileno(), log.fileno()])
+        ours.sendall(data[sent:])
+        received, files = server.receive(theirs)
+        assert received == request
+        os.write(files[1], b"said")
+        for file in files:
+            os.close(file)
+    assert (tmp_path / "log").read_text() == "said"
+
+
+def test_another_users_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    with ours, theirs, pytest.raises(PermissionError):
+        server.receive(theirs)
+
+
+def test_a_models_code_is_imported_before_its_ranks_are_forked(
+    checkpoint: Any, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model": {"path": str(checkpoint("gpt_oss"))}}))
+    preload.model_code(config)
+    assert "transformers.models.gpt_oss.modeling_gpt_oss" in sys.modules
+
+
+def test_a_configuration_that_cannot_be_read_is_left_to_the_ranks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    preload.model_code(tmp_path / "none.json")
+    assert "FileNotFoundError" in capfd.readouterr().err
