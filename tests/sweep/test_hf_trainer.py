@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +126,17 @@ def test_transformers_itself_refuses_the_same_archs() -> None:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
         assert model.supports_context_parallel == (name not in NOT_FULL_ATTENTION), name
+
+
+@pytest.mark.slow
+def test_a_model_that_accelerate_leaves_whole_on_cpus_is_found(outputs: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sweep", "-m", "trainer=hf_trainer", "arch=llama", "steps=2",
+         "layout=fsdp2_ep2", "feature=none", "trainer.sharding=transformers,accelerate",
+         f"outputs={outputs}"],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed, 1 failed" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "exercised: train: a rank holds every parameter whole: nothing was sharded" in said
