@@ -12,6 +12,8 @@ from sweep import provenance
 from sweep.checks.base import Context
 from sweep.facts import Facts
 
+LABELS = ("scale", "dtype", "device", "seed", "trainer")  # that an id need not tell
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -24,6 +26,12 @@ class Baseline:
     def name(self) -> str:
         """How a finding calls it."""
         return f"the {self.kind} sweep {self.facts.sweep_id}"
+
+    def unlike(self, facts: Facts) -> str:
+        """What makes it another case under the same id: `device cpu > cuda`; empty if nothing."""
+        pairs = ((name, getattr(self.facts.case, name), getattr(facts.case, name))
+                 for name in LABELS)  # fmt: skip
+        return ", ".join(f"{name} {before} > {now}" for name, before, now in pairs if before != now)
 
     def moved(self, facts: Facts) -> str:
         """What of the environment is another since then, said after a comparison."""

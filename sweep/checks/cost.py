@@ -41,7 +41,7 @@ def check(facts: Facts, context: Context) -> Finding | None:
         metrics["cost/memory_growth"] = growth
     if not metrics:
         return None
-    baseline = next(baselines.of(facts, context), None)
+    baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
     found = list(_grows(facts, growth))
     notes: list[str] = []
     if baseline is not None:
@@ -110,7 +110,9 @@ def _warm(facts: Facts) -> list[Step]:
 
 
 def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
-    """Each figure that both have, as a ratio to the baseline's."""
+    """Each figure that both have, as a ratio to the baseline's; none on another kind of device."""
+    if baseline.unlike(facts):
+        return {}
     found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
     return {name: ours / theirs for name, ours, theirs in found if ours is not None and theirs}
 

@@ -57,6 +57,9 @@ def _judged(baseline: Baseline, compared: Comparison) -> tuple[Outcome, str]:
 
 def _no_baseline(baseline: Baseline, compared: Comparison) -> str:
     """Why the two cannot be compared; empty if they can."""
+    unlike = baseline.unlike(compared.facts)
+    if unlike:
+        return f"{unlike} since {compared.name}"
     libraries = baseline.moved_libraries(compared.facts)
     if libraries:
         return f"{libraries} since {compared.name}{_apart(compared)}"

@@ -143,3 +143,11 @@ def test_a_planted_fault_is_held_against_the_same_case_without_it(taken: Make) -
 def test_one_step_in_four_that_takes_more_memory_is_no_leak(taken: Make) -> None:
     growth = cost.memory_growth(taken([1.0] * 9, [1, 1, 1.1, 1.1, 1.1, 1.1, 1.2, 1.2, 1.2]))
     assert growth == 0
+
+
+def test_another_kind_of_device_is_no_baseline(taken: Make) -> None:
+    before = taken()
+    before.case = CASE.model_copy(update={"device": "cuda"})
+    finding = checked(taken([9 * took for took in SECONDS]), before)
+    assert finding.outcome is Outcome.PASS
+    assert not [name for name in finding.metrics if name.endswith("_ratio")]

@@ -104,6 +104,22 @@ def test_with_another_version_of_a_library_there_is_no_baseline(night: Make, lib
     )
 
 
+@pytest.mark.parametrize(
+    ("label", "other", "said"),
+    [("device", "cuda", "device cuda > cpu"), ("dtype", "bfloat16", "dtype bfloat16 > float32"),
+     ("seed", 1, "seed 1 > 0"), ("scale", "tiny", "scale tiny > nano")],
+)  # fmt: skip
+def test_another_case_under_the_same_id_is_no_baseline(
+    night: Make, label: str, other: object, said: str
+) -> None:
+    pinned = night("20260101-000000")
+    pinned.case = CASE.model_copy(update={label: other})
+    finding = against(night(changes={4: {"loss": 2.65}}), pinned=pinned)
+    assert finding is not None
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message == f"no baseline: {said} since the pinned sweep 20260101-000000"
+
+
 def test_other_data_are_no_baseline(night: Make) -> None:
     other = {2: {"global_batch_digest": "other"}}
     finding = against(night(), night("20260101-000000", other))
@@ -138,9 +154,9 @@ def test_a_pinned_case_that_never_trained_is_no_baseline(night: Make) -> None:
 
 
 def test_without_a_threshold_of_its_dtype_nothing_is_said_to_be_equal(night: Make) -> None:
-    facts = night()
-    facts.case = facts.case.model_copy(update={"dtype": "bfloat16"})
-    finding = against(facts, night("20260101-000000"))
+    facts, before = night(), night("20260101-000000")
+    facts.case = before.case = CASE.model_copy(update={"dtype": "bfloat16"})
+    finding = against(facts, before)
     assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE
     assert "conf/thresholds.yaml has no drift.loss.cpu.bfloat16" in finding.message
