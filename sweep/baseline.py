@@ -16,12 +16,12 @@ from sweep.store.reader import BASELINE, PINNED
 Values = Mapping[str, str]
 ARGUMENTS = (EXPERIMENT, OUTPUTS)
 WHAT = (
-    "One sweep of each experiment can be pinned. The check drift compares later sweeps with it"
-    " as well\nas with the last good one, which moves every night and so hides a slow drift."
+    "One sweep of each experiment can be pinned. The check drift compares later sweeps with it as"
+    "\nwell as with the last good one, which moves every night and so hides a slow drift."
 )
 USAGES = {
     "pin": Usage(
-        "sweep.baseline", f"Pin a sweep (its id, or latest). {WHAT}",
+        "sweep.baseline", f"Pin a sweep (its id, or latest).\n{WHAT}",
         "python -m sweep.baseline pin latest experiment=nightly", ARGUMENTS, ("pin", "SWEEP"),
     ),
     "unpin": Usage(
@@ -29,7 +29,7 @@ USAGES = {
         "python -m sweep.baseline unpin experiment=nightly", ARGUMENTS, ("unpin",),
     ),
     "show": Usage(
-        "sweep.baseline", f"Show the pinned sweeps. {WHAT}",
+        "sweep.baseline", f"Show the pinned sweeps.\n{WHAT}",
         "python -m sweep.baseline show", ARGUMENTS, ("show",),
     ),
 }  # fmt: skip
