@@ -31,9 +31,9 @@ class ArrayConf(SlurmQueueConf):
     )
 
 
-OURS = {"submitit_folder", "max_num_timeout", "timeout_min", "poll_seconds", "grace_seconds",
-        "patience_seconds", "submit_seconds", "orphan_seconds",
-        "additional_parameters"}  # fmt: skip
+OURS = {"name", "submitit_folder", "max_num_timeout", "timeout_min", "additional_parameters",
+        "poll_seconds", "grace_seconds", "patience_seconds", "submit_seconds",
+        "orphan_seconds"}  # fmt: skip
 
 
 class ArrayLauncher(Observed, SlurmLauncher):
@@ -85,7 +85,9 @@ class ArrayLauncher(Observed, SlurmLauncher):
         for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
             minutes = max(arrays.minutes(settings[index]) for index in array.indices)
             submitted = self._submit(
-                self._executor(name, array.shape, minutes, before),
+                self._executor(
+                    {"name": name, **request(self.params, array.shape, minutes, before)}
+                ),
                 [session.settings_of(index) for index in array.indices],
             )
             if len(settings) > self.params["array_parallelism"]:
@@ -110,28 +112,15 @@ class ArrayLauncher(Observed, SlurmLauncher):
             said = " ".join(str(late).split())
             raise MachineryError(f"the jobs could not be submitted: {said}") from error
 
-    def _executor(self, name: str, shape: Any, minutes: int, before: str | None) -> Any:
+    def _executor(self, request: dict[str, Any]) -> Any:
         import submitit
 
-        given = {key: value for key, value in self.params.items()
-                 if key not in OURS and value is not None}  # fmt: skip
-        given.update(
-            name=name, nodes=shape.nodes, timeout_min=self.params["timeout_min"] or minutes
-        )
-        given.setdefault("cpus_per_task", shape.cpus)
-        if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(given):
-            given["gpus_per_node"] = shape.gpus_per_node
-        # A job's own processes start on its first node; it starts the others' (sweep.slurm.nodes).
-        srun_args = ["--nodes=1", "--ntasks=1", f"--cpus-per-task={given['cpus_per_task']}"]
-        more = {"srun_args": srun_args, "tasks_per_node": 1}
-        more["additional_parameters"] = _additional(self.params["additional_parameters"], before)
-        generic = set(BaseQueueConf.__dataclass_fields__)
         executor = submitit.AutoExecutor(
             folder=self._folder(), cluster=self._EXECUTOR, slurm_max_num_timeout=0
         )
+        generic = set(BaseQueueConf.__dataclass_fields__)
         executor.update_parameters(**{
-            key if key in generic else f"slurm_{key}": value
-            for key, value in {**given, **more}.items()
+            key if key in generic else f"slurm_{key}": value for key, value in request.items()
         })  # fmt: skip
         return executor
 
@@ -139,6 +128,23 @@ class ArrayLauncher(Observed, SlurmLauncher):
         # Not a folder a job, as in the plugin: Slurm may open the log before submitit made it.
         folder: Path = self.observer.folder / ".submitit"
         return folder
+
+
+def request(params: dict[str, Any], shape: Any, minutes: int, before: str | None) -> dict[str, Any]:
+    """What submitit is asked for: what the cases need, and whatever else the launcher was told."""
+    found = {key: value for key, value in params.items()
+             if key not in OURS and value is not None}  # fmt: skip
+    found |= {"nodes": shape.nodes, "tasks_per_node": 1,
+              "timeout_min": params["timeout_min"] or minutes}  # fmt: skip
+    # A job's own process starts on its first node; it starts the others' (sweep.slurm.nodes).
+    found["srun_args"] = ["--nodes=1", "--ntasks=1"]
+    if "cpus_per_gpu" not in found:
+        found.setdefault("cpus_per_task", shape.cpus)
+        found["srun_args"].append(f"--cpus-per-task={found['cpus_per_task']}")
+    if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(found):
+        found["gpus_per_node"] = shape.gpus_per_node
+    found["additional_parameters"] = _additional(params["additional_parameters"], before)
+    return found
 
 
 def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:

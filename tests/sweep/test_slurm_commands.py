@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from submitit.slurm.slurm import _make_sbatch_string
 
-from hydra_plugins.sweep_plugins.slurm import ArrayLauncher, _alarm
+from hydra_plugins.sweep_plugins.slurm import ArrayConf, ArrayLauncher, _alarm, request
+from sweep.case import plain, restored, settings_of
 from sweep.errors import MachineryError
-from sweep.job_end import DIED
+from sweep.job_end import DIED, JobEnd
 from sweep.root_cause import rank_of
 from sweep.schema import Device, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes
 from sweep.slurm.arrays import Shape, arrays, minutes, shape_of
 from sweep.slurm.cluster import GONE, Queue
-from tests.sweep.test_plan import planned
+from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
+from tests.sweep.test_plan import CPU, composed, planned
 
 Says = Callable[[str, str], None]
 
@@ -130,6 +135,115 @@ def test_a_job_asks_for_the_nodes_and_gpus_of_its_layout() -> None:
     assert shape_of(two_nodes) == Shape(nodes=2, gpus_per_node=4, cpus=4)
     (one,) = planned(["arch=llama", "layout=cp4_ep4", "device=cpu"])
     assert shape_of(one.settings) == Shape(nodes=1, gpus_per_node=0, cpus=4)
+
+
+PARAMS = {**asdict(ArrayConf()), "partition": "gpu", "account": "lab", "qos": "night"}
+
+
+def asked(shape: Shape, before: str | None = None, **params: object) -> str:
+    """The batch script that submitit makes of it."""
+    words = request({**PARAMS, **params}, shape, 25, before)
+    slurm = {"timeout_min": "time", "tasks_per_node": "ntasks_per_node"}
+    drop = ("_target_",)
+    values = {slurm.get(key, key): value for key, value in words.items() if key not in drop}
+    return str(_make_sbatch_string("command", "/folder", map_count=3, **values))
+
+
+def test_a_job_requests_its_shape_and_what_the_launcher_was_told() -> None:
+    script = asked(Shape(nodes=2, gpus_per_node=4, cpus=4), array_parallelism=2)
+    for line in ("nodes=2", "gpus-per-node=4", "cpus-per-task=4", "ntasks-per-node=1", "time=25",
+                 "partition=gpu", "account=lab", "qos=night", "array=0-2%2", "no-requeue",
+                 "signal=CONT@1"):  # fmt: skip
+        assert f"#SBATCH --{line}\n" in script
+    assert "srun --unbuffered" in script
+    assert "--nodes=1 --ntasks=1 --cpus-per-task=4" in script
+
+
+def test_a_cluster_with_ways_of_its_own_gets_them() -> None:
+    shape = Shape(nodes=1, gpus_per_node=4, cpus=4)
+    script = asked(shape, gres="gpu:h200:4", timeout_min=7, cpus_per_task=64)
+    assert "--gres=gpu:h200:4\n" in script
+    assert "gpus-per-node" not in script
+    assert "--time=7\n" in script
+    assert "#SBATCH --cpus-per-task=64\n" in script
+    script = asked(shape, gpus_per_task=4, cpus_per_gpu=8)
+    assert "--cpus-per-gpu=8\n" in script
+    assert "cpus-per-task" not in script
+
+
+def test_an_array_waits_for_the_one_before_and_for_what_the_user_says() -> None:
+    shape = Shape(1, 0, 1)
+    assert "--dependency=afterany:7\n" in asked(shape, before="7")
+    users = {"dependency": "singleton", "reservation": "night"}
+    script = asked(shape, before="7", additional_parameters=users)
+    assert "--dependency=afterany:7,singleton\n" in script
+    assert "--reservation=night\n" in script
+
+
+class Session:
+    """As much of a session as following jobs takes; job 1 leaves no facts."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, str]] = []
+
+    def started(self, index: int) -> None:
+        self.told.append(("started", index, ""))
+
+    def has_facts(self, index: int) -> bool:
+        return index != 1
+
+    def ended(self, index: int, log: str, end: JobEnd) -> None:
+        self.told.append(("ended", index, end.reason))
+
+    def tick(self) -> None: ...
+
+
+def follower(session: Session, count: int, grace: float) -> Follower:
+    jobs = {index: SlurmJob(f"9_{index}", "a", "") for index in range(count)}
+    queue = Queue(["a"], every=0.0, patience=0.0)
+    return Follower(session, jobs, queue, Pace(0.05, grace))  # type: ignore[arg-type]
+
+
+def test_a_session_is_told_of_each_job_once(says: Says) -> None:
+    says("squeue", "printf '9_0|PENDING\\n9_1|RUNNING\\n9_2|COMPLETED\\n'")
+    session = Session()
+    following = follower(session, 3, grace=0.0)
+    following.look()
+    following.look()
+    assert session.told == [("started", 1, ""), ("ended", 2, DIED.reason)]
+    says("squeue", "printf '9_0|RUNNING\\n9_1|NODE_FAIL\\n'")
+    following.run_ended()
+    assert session.told[2:] == [("started", 0, ""), ("ended", 1, "the job's node failed")]
+    assert (list(following.left), following.states[0]) == ([0], "RUNNING")
+    says("squeue", "")
+    following.run()
+    assert session.told[-1] == ("ended", 0, DIED.reason)
+
+
+def test_files_that_come_late_are_waited_for(says: Says) -> None:
+    says("squeue", "printf '9_0|COMPLETED\\n9_1|COMPLETED\\n'")
+    session, began = Session(), time.monotonic()
+    follower(session, 2, grace=0.5).run()
+    assert [index for _, index, _ in session.told] == [0, 1]
+    assert time.monotonic() - began >= 0.5
+
+
+def test_which_case_is_which_job_is_kept(says: Says, tmp_path: Path) -> None:
+    assert recorded(tmp_path) == {}
+    assert active([]) == []
+    record(tmp_path, {"a": SlurmJob("9_0", "n", "log"), "b": SlurmJob("9_1", "n", "log")})
+    record(tmp_path, {"b": SlurmJob("12", "m", "log")})
+    jobs = recorded(tmp_path)
+    assert [jobs[case].id for case in ("a", "b")] == ["9_0", "12"]
+    says("squeue", "printf '9_0|COMPLETED\\n12|PENDING\\n'")
+    assert active(jobs.values()) == ["12"]
+
+
+@pytest.mark.parametrize("trainer", ["sft", "hf_trainer", "torchtitan", "prime_rl"])
+def test_a_detached_case_comes_back_from_disk_as_it_was_planned(trainer: str) -> None:
+    words = ["arch=llama", "layout=fsdp4_ep4", "feature=resume", f"trainer={trainer}"]
+    settings = settings_of(composed(words), CPU)
+    assert restored(json.loads(json.dumps(plain(settings)))) == settings
 
 
 def test_slurms_time_limit_leaves_room_for_every_launch() -> None:
