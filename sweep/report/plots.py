@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweep.checks import peers
 from sweep.facts import Step
 from sweep.report.result import Result
 
@@ -61,7 +62,10 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
         axes.grid(color="#dddddd", linewidth=0.6)
     lower.set_xlabel("step")
     lower.xaxis.get_major_locator().set_params(integer=True)
-    figure.subplots_adjust(left=0.12, right=0.97, bottom=0.09, top=0.80, hspace=0.08)
+    rows = math.ceil(len(curves) / 2)  # of the legend, above the axes
+    figure.subplots_adjust(
+        left=0.12, right=0.97, bottom=0.09, top=0.935 - 0.034 * rows, hspace=0.08
+    )
     figure.text(0.12, 0.965, result.case.id, weight="bold", parse_math=False)
     for text in upper.legend(
         loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=2, fontsize=8, frameon=False,
@@ -95,19 +99,22 @@ def apart(own: Sequence[Step], other: Sequence[Step]) -> str:
     if not deltas:
         return ""
     largest = max(deltas, key=lambda delta: delta if delta == delta else math.inf)
+    if not largest:
+        return " (equal losses)"
     return f" (loss off by {largest:.1e} at most)" if math.isfinite(largest) else ""
 
 
 def _others(result: Result, results: Sequence[Result]) -> list[Result]:
     """One case of every other layout of the arch: with the same feature, else without any."""
     best: dict[str, Result] = {}
-    wanted = (result.case.feature, "base")
     for one in results:
-        same_arch = one.case.arch == result.case.arch and one.case.layout != result.case.layout
-        if not same_arch or not one.facts or not one.facts.steps or one.case.feature not in wanted:
+        case, same_feature = one.case, one.case.feature == result.case.feature
+        if case.arch != result.case.arch or case.layout == result.case.layout or case.fault:
             continue
-        if one.case.layout not in best or one.case.feature == result.case.feature:
-            best[one.case.layout] = one
+        if not one.facts or not one.facts.steps or not (same_feature or case.feature in peers.BASE):
+            continue
+        if case.layout not in best or same_feature:
+            best[case.layout] = one
     return list(best.values())
 
 

@@ -151,6 +151,11 @@ class MlflowUi(Page):
 
         return self.wait(drawn, f"the curves of {runs} runs")
 
+    def widen(self, pixels: int) -> None:
+        """Make room: a chart keeps the width that it took before its page was laid out."""
+        size = self.driver.get_window_size()
+        self.driver.set_window_size(size["width"] + pixels, size["height"])
+
     def unfold_note(self) -> None:
         """Show all of the text that heads a run's page."""
         self._click(By.XPATH, "//*[normalize-space()='Show more']")

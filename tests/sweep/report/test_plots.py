@@ -52,7 +52,7 @@ def test_a_case_is_drawn_over_the_other_layouts_of_its_arch_and_its_resumed_laun
     ]
     curves = curves_of(resumed, [*others, resumed])
     assert [curve.label for curve in curves] == [
-        "single base (loss off by 0.0e+00 at most)",
+        "single base (equal losses)",
         "fsdp4_ep1 resume (loss off by 5.0e-01 at most)",
         "cp4_ep1 resume: this case",
         "resume (loss off by 2.5e-01 at most)",
