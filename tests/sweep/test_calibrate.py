@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,15 @@ from hypothesis import strategies as st
 from sweep import thresholds
 from sweep.calibrate import config, page
 from sweep.calibrate.__main__ import main, plan_of
+from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
+from sweep.case import fault_suffix
 from sweep.errors import RequestError
+from sweep.facts import Facts, Step
+from tests.sweep.conftest import CASE
 
 FLOOR = 1e-7
+Make = Callable[..., Facts]
 deltas = st.lists(st.floats(0, 1e3), min_size=1, max_size=6)
 
 
@@ -140,3 +145,62 @@ def test_a_suite_without_broken_runs_cannot_calibrate(capsys: pytest.CaptureFixt
         plan_of("smoke")
     assert main(["suite=nonsense"]) == 2
     assert "there are" in capsys.readouterr().err
+
+
+def steps(losses: Sequence[float], first: int = 1, **more: object) -> list[Step]:
+    return [
+        Step.model_validate(
+            {"step": n, "loss": loss, "grad_norm": 1.0, "global_batch_digest": str(n), **more}
+        )
+        for n, loss in enumerate(losses, first)
+    ]
+
+
+def named(facts: Facts, case_id: str, **labels: object) -> Facts:
+    facts.case = CASE.model_copy(update={"id": case_id, **labels})
+    return facts
+
+
+@pytest.fixture
+def resumed(make_facts: Make) -> Make:
+    """A case that resumed after its third step, and the losses of the resumed launch."""
+
+    def make(case_id: str, losses: Sequence[float], fault: str | None = None) -> Facts:
+        facts = make_facts(steps([8.0, 7.0, 6.0, 5.0, 4.0]))
+        again = make_facts(steps(losses, first=4)).launches[0]
+        facts.launches.append(again.model_copy(update={"name": "resume"}))
+        facts.asked |= {"resume_at": [3]}
+        return named(facts, case_id, fault=fault)
+
+    return make
+
+
+def test_each_resume_counts_by_its_farthest_step(resumed: Make) -> None:
+    every = [
+        resumed("good", [5.0, 4.0]),
+        resumed("lost", [5.0, 4.25], "resume_without_moments:1"),
+        resumed("other", [9.0, 9.0], "resume_ignored"),
+    ]
+    plan = {"resume.loss": ["resume_without_moments"]}
+    (found,) = populations({one.case.id: one for one in every}, plan)
+    assert [(one.case, one.value) for one in found.correct] == [("good", 0.0)]
+    assert [(one.case, one.value) for one in found.broken] == [("lost", 0.25)]
+    assert found.floor == 5.0 * 2.0**-23, "what float32 can show at a loss of 5"
+
+
+def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
+    def layout(case_id: str, world_size: int, norm: float, fault: str | None = None) -> Facts:
+        facts = make_facts(steps([8.0] * 5, grad_norm_groups={"router": norm, "head": 1.0}))
+        facts.asked |= {"cp": 1, "ep": world_size}
+        labels = {"arch": "a", "feature": "base", "layout": case_id, "world_size": world_size}
+        name = f"a-{case_id}-base{fault_suffix(fault)}"
+        return named(facts, name, fault=fault, **labels)
+
+    every = [layout("single", 1, 2.0), layout("fsdp2_ep2", 2, 2.0 + 2e-6)]
+    every.append(layout("fsdp2_ep2", 2, 2.2, "ep_grad_scaled:1.1"))
+    cases = {one.case.id: one for one in every}
+    (found,) = populations(cases, {"parity.grad_norm": ["ep_grad_scaled"]})
+    assert [one.case for one in found.correct] == ["a-fsdp2_ep2-base"]
+    assert found.correct[0].value == pytest.approx(1e-6)
+    assert found.broken[0].value == pytest.approx(0.1)
+    assert found.threshold == pytest.approx(math.sqrt(1e-6 * 0.1), rel=0.01)
