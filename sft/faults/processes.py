@@ -42,7 +42,7 @@ def rng_same_on_ranks(at: Plant) -> None:
     at.edit(Trainer, "__init__", "set_seed(config.seed + ranks.rank)", "set_seed(config.seed)")
 
 
-@fault("hf#48185", strength="times the forward pass", strengths=(8, 4))
+@fault("hf#48185", strength="times the forward pass", strengths=(16, 8))
 def slow_step(at: Plant) -> None:
     """A forward pass takes a slow path, to the same result."""
 

@@ -122,12 +122,12 @@ def test_a_trainer_that_reports_no_cost_has_no_such_finding(make_facts: Make) ->
 
 def test_more_work_in_a_step_fails_where_a_limit_is_set(taken: Make) -> None:
     before, after = taken(), taken()
-    for facts, work in ((before, 1.0), (after, 1.6)):
+    for facts, work in ((before, 1.0), (after, 2.1)):
         for step in facts.steps:
             step.step_cpu_seconds = work
     finding = checked(after, before)
     assert finding.outcome is Outcome.FAIL
-    assert "the work of a step is 1.6 CPU s, 1 CPU s in" in finding.message
+    assert "the work of a step is 2.1 CPU s, 1 CPU s in" in finding.message
 
 
 def test_a_planted_fault_is_held_against_the_same_case_without_it(taken: Make) -> None:
