@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from hf_sft import experts
 from sft import data, gradients
 from sft.metrics import fingerprint
 
@@ -45,6 +46,8 @@ class Reporter(TrainerCallback):
         self.trainer = trainer
         self.counter: LayerCounter | None = None
         self.before: Tensor | None = None
+        sharding = getattr(trainer.model.config, "distributed_config", None)
+        self.dispatches = getattr(sharding, "ep_implementation", None) == experts.NAME
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -93,6 +96,8 @@ class Reporter(TrainerCallback):
             "params_sharded": gradients.sharded(model.parameters()),
             "recomputed_layers": counter.take(),
         }
+        if self.dispatches:
+            counters["ep_tokens_received"] = experts.take()
         return {"rows": rows, "tokens": tokens, "moved": moved, "counters": counters}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, TrainingArguments
 
+from hf_sft import experts
 from hf_sft.observe import ObservedTrainer
 from sft import data
 from sft.data import IGNORED, Row
@@ -35,6 +36,7 @@ def load(config: Config) -> PreTrainedModel:
     if config["sharding"] is not None:
         from transformers.distributed import DistributedConfig
 
+        experts.register()
         more["distributed_config"] = DistributedConfig(**config["sharding"])
     return AutoModelForCausalLM.from_pretrained(
         config["model"]["path"], dtype=getattr(torch, config["model"]["dtype"]), **more

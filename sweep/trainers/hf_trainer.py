@@ -143,9 +143,14 @@ def _sharding(settings: Settings) -> dict[str, Any] | None:
     return {
         "fsdp_size": layout.dp_shard,
         "ep_size": layout.ep,
-        "ep_implementation": "all_to_all" if layout.ep > 1 else "auto",
+        "ep_implementation": _exchange(settings) if layout.ep > 1 else "auto",
         "fsdp_cpu_offload": settings.feature.full_offload,
     }
+
+
+def _exchange(settings: Settings) -> str:
+    """Observing it would break a compiled graph."""
+    return "all_to_all" if settings.feature.compile else "observed_all_to_all"
 
 
 def _arguments(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:

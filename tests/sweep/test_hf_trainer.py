@@ -60,7 +60,8 @@ def test_each_optimizer_step_of_every_layout_is_the_global_batch(tmp_path: Path)
 def test_transformers_shards_and_dispatches_while_loading(tmp_path: Path) -> None:
     [config] = configs(settings(4, ep=4), tmp_path)
     assert config["sharding"] == {
-        "fsdp_size": 4, "ep_size": 4, "ep_implementation": "all_to_all", "fsdp_cpu_offload": False,
+        "fsdp_size": 4, "ep_size": 4, "ep_implementation": "observed_all_to_all",
+        "fsdp_cpu_offload": False,
     }  # fmt: skip
     assert "fsdp" not in config["arguments"]
 
