@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,8 +74,8 @@ class HfTrainer:
         return Command(argv, settings.trainer.env)
 
     def server(self, settings: Settings) -> list[str] | None:
-        """None: it is an example of somebody else's trainer."""
-        return None
+        """The built-in trainer's, which forks any program with transformers imported."""
+        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
