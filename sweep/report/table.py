@@ -16,6 +16,7 @@ from sweep.judge import Verdict
 from sweep.report.lines import say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
+from sweep.report.runs import recorded
 
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
@@ -32,13 +33,22 @@ def show(
     """Print the table, then each failure with where to look and how to run it again."""
     console = console or Console()
     console.print(_table(results, console.width))
-    for same in _grouped(results):
-        _show_group(console, same, results)
+    groups = _grouped(results)
+    for same in groups:
+        if same[0].judgement.verdict is not Verdict.UNAVAILABLE:
+            _show_group(console, same, results)
+    console.print()
+    for same in groups:
+        if same[0].judgement.verdict is Verdict.UNAVAILABLE:
+            _show_unavailable(console, same)
     _show_notes(console, results)
     if problem is not None:
         say(console, f"the sweep itself had a problem: {printable(problem)}", "red")
     console.print(Text(counts(results), style="bold"))
     say_whole(console, "summary", str(folder / "summary.md"))
+    say_whole(console, "page   ", str(folder / "matrix.html"))
+    if (run := recorded(folder)) and run.address:
+        say_whole(console, "mlflow ", run.address)
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
@@ -76,15 +86,18 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
     return list(groups.values())
 
 
+def _show_unavailable(console: Console, same: Sequence[Result]) -> None:
+    """Nothing failed, and there is no folder to look in."""
+    look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(one.case.id for one in same)
+    reason = short(same[0].message)
+    say(console, f"{look.symbol} {Verdict.UNAVAILABLE}, {reason}: {names}", look.style)
+
+
 def _show_group(console: Console, same: Sequence[Result], results: Sequence[Result]) -> None:
     first, look = same[0], LOOKS[same[0].judgement.verdict]
-    word = first.judgement.verdict.value
-    if first.judgement.verdict is Verdict.UNAVAILABLE:  # nothing failed, and there is no file
-        names = ", ".join(one.case.id for one in same)
-        say(console, f"{look.symbol} {word}, {short(first.message)}: {names}", look.style)
-        return
     console.print()
-    say_whole(console, look.symbol, f"{first.case.id}: {word}", look.style)
+    title = f"{first.case.id}: {first.judgement.verdict.value}"
+    say_whole(console, look.symbol, title, look.style)
     _show_failure(console, first, results)
     if len(same) > 1:
         say(console, f"the same in {len(same) - 1} more; look in", indent=2)

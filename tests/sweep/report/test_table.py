@@ -5,17 +5,19 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
 from rich.console import Console
 
 from sweep.checks import Finding, Outcome
+from sweep.files import write_json
 from sweep.judge import Verdict
 from sweep.report import Result, show
 from sweep.report.looks import LOOKS
-from sweep.report.runs import Run
-from tests.sweep.report.conftest import FOLDER, MakeResult
+from sweep.report.runs import RECORDED, Run
+from tests.sweep.report.conftest import FOLDER, SERVER, MakeResult
 
 WIDTHS = (60, 80)
 PARITY = (
@@ -26,7 +28,10 @@ ARCHS = (
     "llama", "qwen3", "qwen3_5_dense", "qwen3_5_moe", "qwen4_exp", "gpt_oss", "glm4_moe",
     "glm_moe_dsa", "minimax_m2", "nemotron_h", "deepseek_v4",
 )  # fmt: skip
-WHOLE = re.compile(r"^ *(look in|again|curves|summary|outputs/)")  # what is to be copied
+# what is to be copied
+WHOLE = re.compile(r"^ *(look in|again|curves|summary|page|mlflow|outputs/)")
+    r"^ *(look in|again|curves|summary|page|mlflow|outputs/)"
+)  # what is to be copied
 
 
 def shown(results: Sequence[Result], width: int, problem: str | None = None) -> str:
@@ -93,6 +98,20 @@ def test_a_failing_case_is_shown_over_its_reference_in_the_mlflow_ui(
     assert json.loads(query["runs"][0]) == ["b2", "a1"]
     assert json.loads(query["plot_metric_keys"][0]) == ["train/loss"]
     assert query["x_axis"] == ["step"]
+
+
+def test_the_end_names_the_summary_the_page_and_the_sweeps_run(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    write_json(tmp_path / RECORDED, Run(uri=SERVER, run_id="c3", experiment_id="1").model_dump())
+    out = io.StringIO()
+    show(tmp_path, [make_result()], None, Console(file=out, width=60))
+    assert out.getvalue().splitlines()[-4:] == [
+        "1 passed",
+        f"summary {tmp_path}/summary.md",
+        f"page    {tmp_path}/matrix.html",
+        f"mlflow  {SERVER}/#/experiments/1/runs/c3",
+    ]
 
 
 def test_an_address_shows_no_password(make_result: MakeResult) -> None:
