@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from sweep import schema, trainers
+from sweep.case import settings_of
 from sweep.errors import RequestError
-from sweep.files import config_dir_of
+from sweep.files import conf_dir, config_dir_of
+from sweep.machine import Machine
 from sweep.report import rerun_command
 from sweep.schema import CommandConf, LayoutConf, MetricsConf, ResumeConf, Settings
 from sweep.trainers import template
 from sweep.trainers.base import Command
 
 COMMAND = trainers.load("command")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/trainers.md").read_text()
 
 
 def settings(conf: CommandConf, **feature: Any) -> Settings:
@@ -125,8 +130,7 @@ def test_what_is_wrong_in_the_yaml_is_said_while_planning(conf: dict[str, Any], 
 
 
 def test_the_page_lists_every_placeholder() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/trainers.md").read_text()
-    listed = page.split("    python model output_dir")[1].split("```")[0].split()
+    listed = PAGE.split("    python model output_dir")[1].split("```")[0].split()
     launch = COMMAND.launches(settings(CommandConf(argv=["train"])))[0]
     values = template.values_of(settings(CommandConf()), launch, Path(), None)
     assert {"python", "model", "output_dir", *listed} == set(values)
@@ -147,3 +151,36 @@ def test_a_case_is_run_again_with_the_folder_of_its_configuration(
     assert config_dir_of(argv) == folder
     again = rerun_command(["arch=llama"], folder)
     assert again == f"python -m sweep {f'--config-dir {folder} ' if folder else ''}arch=llama"
+
+
+def composed(text: str, folder: Path) -> Settings:
+    """The case of a trainer whose YAML is `text`, as Hydra reads it."""
+    (folder / "trainer").mkdir()
+    (folder / "trainer" / "mine.yaml").write_text(text)
+    schema.register()
+    search = f"hydra.searchpath=[file://{folder}]"
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        config = compose(
+            "config",
+            ["trainer=mine", "arch=llama", "layout=fsdp2_ep2", "feature=none", search],
+            return_hydra_config=True,
+        )
+    return settings_of(config, Machine())
+
+
+def test_the_pages_first_trainer_is_one(tmp_path: Path) -> None:
+    block = PAGE.split("```yaml\n")[1].split("```")[0]
+    found = composed(textwrap.dedent(block), tmp_path)
+    assert (found.trainer.name, COMMAND.unavailable(found)) == ("mine", None)
+    assert trainers.of(found) is COMMAND
+
+
+def test_words_that_yaml_takes_for_booleans_are_spelt(tmp_path: Path) -> None:
+    text = """
+        defaults: [/schema/trainer@_here_: command, _self_]
+        name: mine
+        argv: [train, "{compile}", "{dtype}"]
+        spelling: {compile: {true: --compile, false: --eager}, dtype: {float32: fp32}}
+    """
+    [(command, _)] = commands(composed(textwrap.dedent(text), tmp_path), tmp_path)
+    assert command.argv == ["train", "--eager", "fp32"]
