@@ -30,8 +30,6 @@ ARCHS = (
 )  # fmt: skip
 # what is to be copied
 WHOLE = re.compile(r"^ *(look in|again|curves|summary|page|mlflow|outputs/)")
-    r"^ *(look in|again|curves|summary|page|mlflow|outputs/)"
-)  # what is to be copied
 
 
 def shown(results: Sequence[Result], width: int, problem: str | None = None) -> str:
