@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,13 @@ class TestASweepWhoseJobsEndInEveryWay:
         until(lambda: wrong.sweep.cluster.jobs() == [], "the queue is empty")
         assert processes_of(wrong.sweep.outputs) == []
 
+    @pytest.mark.parametrize("arch", ["qwen3", "qwen3_moe"])
+    def test_gives_back_what_a_crash_held(self, wrong: Wrong, arch: str) -> None:
+        sweep, facts = wrong.sweep, wrong.sweep.facts(arch)
+        shown = sweep.cluster.do("scontrol", "show", "job", sweep.job(arch))
+        freed = datetime.fromisoformat(shown.partition("EndTime=")[2].split()[0]).timestamp()
+        assert freed - float(str(facts["started"])) - float(str(facts["seconds"])) < 30
+
     def test_never_runs_a_case_again(self, wrong: Wrong) -> None:
         assert "disabled" in wrong.requeue.stderr, "Slurm agreed to run a case again"
         for arch in WRONG:
@@ -233,7 +241,7 @@ def test_what_goes_wrong_on_one_node_ends_the_other(cluster: Cluster, outputs: P
     assert sweep.verdict("qwen3") == "timed_out"
     (launch,) = sweep.facts("qwen3")["launches"]  # type: ignore[misc]
     assert launch["rank_tail"].count("in misbehave") == 2  # the stacks of both nodes
-    until(lambda: cluster.jobs() == [], "the queue is empty")
+    until(lambda: cluster.jobs() == [], "the queue is empty", seconds=30)
     assert processes_of(outputs) == []
 
 
