@@ -27,6 +27,11 @@ class Threshold(BaseModel):
     source: str = Field(min_length=1)
     calibration: dict[str, Any] | None = None  # the runs that it is derived from
     arch: dict[str, Threshold] = Field(default_factory=dict)  # instead, for an architecture
+    trainer: dict[str, Threshold] = Field(default_factory=dict)  # or for a trainer; goes before
+
+    def of(self, case: Case) -> Threshold:
+        """The one for the case's trainer or architecture, else this."""
+        return self.trainer.get(case.trainer) or self.arch.get(case.arch, self)
 
 
 class Table(BaseModel):
@@ -38,7 +43,7 @@ class Table(BaseModel):
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
-def of(check: str, figure: str, device: str, dtype: str, arch: str = "") -> Threshold:
+def of(check: str, figure: str, device: str, dtype: str) -> Threshold:
     """The threshold of a figure; raises RequestError where none is known."""
     threshold = _find(check, figure, device, dtype)
     if threshold is None:
@@ -46,26 +51,19 @@ def of(check: str, figure: str, device: str, dtype: str, arch: str = "") -> Thre
             f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
             f" {dtype}: {{value: ..., source: ...}}"
         )
-    return threshold.arch.get(arch, threshold)
-
-
-def first_of(
-    check: str, figures: Sequence[str], device: str, dtype: str, arch: str = ""
-) -> Threshold:
-    """The threshold of the first of the figures that has one; raises RequestError."""
-    known = [figure for figure in figures if _find(check, figure, device, dtype)]
-    return of(check, (known or figures[-1:])[0], device, dtype, arch)
+    return threshold
 
 
 def of_case(check: str, figures: Sequence[str], case: Case) -> Threshold:
-    """`first_of` for a case."""
-    return first_of(check, figures, case.device, case.dtype, case.arch)
+    """The threshold of a case for the first of the figures that has one; raises RequestError."""
+    known = [figure for figure in figures if _find(check, figure, case.device, case.dtype)]
+    return of(check, (known or figures[-1:])[0], case.device, case.dtype).of(case)
 
 
 def configured(check: str, figure: str, case: Case) -> Threshold | None:
     """The threshold of a case where it is a choice: None without one."""
     threshold = _find(check, figure, case.device, case.dtype)
-    return None if threshold is None else threshold.arch.get(case.arch, threshold)
+    return None if threshold is None else threshold.of(case)
 
 
 def _find(check: str, figure: str, device: str, dtype: str) -> Threshold | None:

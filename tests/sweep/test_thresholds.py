@@ -1,4 +1,4 @@
-"""Thresholds are found by check, figure, device, dtype and architecture; a bad file is one line."""
+"""Thresholds by check, figure, device, dtype, arch and trainer; a bad file is one line."""
 
 from __future__ import annotations
 
@@ -38,10 +38,25 @@ def test_an_architecture_may_have_its_own_and_others_have_the_common_one(
     file: Callable[[str], None],
 ) -> None:
     file(GOOD)
-    found = thresholds.of("parity", "grad_norm", "cpu", "float32", "qwen3")
+    other = CASE.model_copy(update={"arch": "qwen3"})
+    found = thresholds.of_case("parity", ("grad_norm",), other)
     assert (found.value, found.mean, found.source) == (1e-5, 1e-6, "a")
     own = thresholds.of_case("parity", ("grad_norm_head", "grad_norm"), CASE)
     assert (own.value, own.mean, own.source) == (2.0, None, "b")
+
+
+def test_a_trainer_may_have_its_own_whatever_the_architecture(
+    file: Callable[[str], None],
+) -> None:
+    file(GOOD.replace("source: a,", "source: a, trainer: {theirs: {value: 3.0, source: c}},"))
+    theirs = CASE.model_copy(update={"trainer": "theirs"})
+    for found in (
+        thresholds.of_case("parity", ("grad_norm",), theirs),
+        thresholds.configured("parity", "grad_norm", theirs),
+    ):
+        assert found is not None
+        assert (found.value, found.source) == (3.0, "c")
+    assert thresholds.of_case("parity", ("grad_norm",), CASE).value == 2.0
 
 
 def test_a_figure_without_a_line_of_its_own_has_the_next(file: Callable[[str], None]) -> None:
