@@ -11,7 +11,7 @@ from sweep.earlier import Earlier, check_ended
 from sweep.errors import RequestError
 from sweep.machine import Machine
 from sweep.session import Session
-from sweep.slurm.cluster import Queue
+from sweep.slurm.cluster import UNKNOWN, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded
 
 POLL_SECONDS = 5.0
@@ -38,6 +38,9 @@ class Collected(Earlier):
 
 def main(values: dict[str, str]) -> int:
     """Collect, report, and return the exit code: 3 while cases run and none has failed."""
+    if values["wait"] not in ("true", "false"):
+        raise RequestError(f"wait={values['wait']}: say true or false")
+    grace = _seconds(values["grace"])
     found = folder.find(Path(values["outputs"]), values["sweep"])
     jobs = recorded(found)
     if not jobs:
@@ -47,22 +50,23 @@ def main(values: dict[str, str]) -> int:
     planned = folder.planned_in(found)
     machine = Machine.having(planned[0].case.device)
     session = Session(planned, machine, str(plan["experiment"]), Collected(found))
-    follower = _follower(session, jobs, _seconds(values["grace"]))
-    code = session.execute(lambda: _follow(session, follower, values["wait"] == "true"))
+    wait = values["wait"] == "true"
+    follower = _follower(session, jobs, Pace(POLL_SECONDS, grace), PATIENCE_SECONDS if wait else 0)
+    code = session.execute(lambda: _follow(session, follower, wait))
     for index, job in follower.left.items():
-        state = follower.states.get(index, "unknown")
+        state = follower.states.get(index, UNKNOWN)
         print(f"{session.runnable[index].case.id}: {state}, job {job.id}")
     return code
 
 
-def _follower(session: Session, jobs: dict[str, SlurmJob], grace: float) -> Follower:
+def _follower(session: Session, jobs: dict[str, SlurmJob], pace: Pace, patience: float) -> Follower:
     numbered = {
         index: jobs[one.case.id]
         for index, one in enumerate(session.runnable)
         if one.case.id in jobs
     }
-    queue = Queue({job.name for job in numbered.values()}, POLL_SECONDS, PATIENCE_SECONDS)
-    return Follower(session, numbered, queue, Pace(POLL_SECONDS, grace))
+    queue = Queue({job.name for job in numbered.values()}, pace.poll, patience)
+    return Follower(session, numbered, queue, pace)
 
 
 def _follow(session: Session, follower: Follower, wait: bool) -> None:

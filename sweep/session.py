@@ -238,7 +238,7 @@ class Session:
         end = End(cut_off, unfinished=bool(self._left))
         results, problem = judging.close(self._store, self.folder, results, end)
         problem = self._problem or problem
-        if results or not self._left:
+        if results or problem or not self._left:
             report.show(self.folder, results, problem)
         self._say_what_is_missing(len(results))
         if interrupted:

@@ -19,9 +19,10 @@ from sweep.job_end import DIED, JobEnd
 
 ANSWER_SECONDS = 60.0  # for a command to come back
 GONE = "GONE"  # Slurm knows the job no longer
+UNKNOWN = "UNKNOWN"  # Slurm has not answered yet
 RUNNING = "RUNNING"
 _ACTIVE = {
-    "PENDING", "CONFIGURING", RUNNING, "SUSPENDED", "STOPPED", "COMPLETING", "STAGE_OUT",
+    UNKNOWN, "PENDING", "CONFIGURING", RUNNING, "SUSPENDED", "STOPPED", "COMPLETING", "STAGE_OUT",
     "SIGNALING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
     "SPECIAL_EXIT",
 }  # fmt: skip
@@ -96,13 +97,13 @@ class Queue:
         self.names, self._every, self._patience = sorted(names), every, patience
         self._asked = float("-inf")
         self._answered = time.monotonic()
-        self._states: dict[str, str] = {}
+        self._states: dict[str, str] | None = None  # until Slurm has answered
 
     def state(self, job_id: str) -> str:
-        """The state of one of them, or GONE; raises MachineryError if Slurm is silent for long."""
+        """The state of one of them, GONE or UNKNOWN; MachineryError if Slurm is silent for long."""
         if time.monotonic() - self._asked >= self._every:
             self._ask()
-        return self._states.get(job_id, GONE)
+        return UNKNOWN if self._states is None else self._states.get(job_id, GONE)
 
     def _ask(self) -> None:
         try:

@@ -68,6 +68,15 @@ def test_a_silent_slurm_is_waited_for_and_then_an_error(says: Says) -> None:
         hasty.state("1")
 
 
+def test_before_its_first_answer_nothing_is_known_of_a_job(says: Says) -> None:
+    says("squeue", "exit 1")
+    queue = Queue(["a"], 0.0, patience=60.0)
+    assert queue.state("1") == cluster.UNKNOWN
+    assert cluster.is_active(cluster.UNKNOWN)
+    says("squeue", "")
+    assert queue.state("1") == GONE
+
+
 def test_a_command_that_hangs_is_an_error(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.2)
     says("scontrol", "exec sleep 60")

@@ -1,0 +1,101 @@
+"""Collecting a detached sweep, with a squeue that says what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sweep import arguments, collect
+from sweep import facts as facts_file
+from sweep.facts import Facts
+from sweep.machine import Machine
+from sweep.plan import plan
+from sweep.session import Session
+from sweep.slurm.jobs import SlurmJob, Submitted, record
+from tests.sweep.test_plan import COMMAND, composed
+from tests.sweep.test_slurm_commands import Says, says  # noqa: F401  # a fixture
+
+
+@pytest.fixture
+def detached(outputs: Path) -> Session:
+    """Two cases that were submitted as jobs 9_0 and 9_1."""
+    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+                    for arch in ("llama", "qwen3")]  # fmt: skip
+    session = Session(plan(combinations, composed, Machine()), Machine(), live=False, detach=True)
+    jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
+            for index, one in enumerate(session.runnable)}  # fmt: skip
+
+    def submit() -> None:
+        for index, job in enumerate(jobs.values()):
+            session.submitted(index, Submitted(job, None))  # type: ignore[arg-type]
+        record(session.folder, jobs)
+        session.leave()
+
+    assert session.execute(submit) == 0
+    return session
+
+
+def collected(outputs: Path, *words: str) -> int:
+    return arguments.run(collect.USAGE, collect.main, [f"outputs={outputs}", "grace=0", *words])
+
+
+def leave_facts(session: Session, make_facts: Callable[..., Facts], index: int) -> None:
+    case = session.runnable[index].case
+    facts_file.save(make_facts().model_copy(update={"case": case}), session.folder / case.id)
+
+
+def test_what_has_ended_is_judged_and_what_runs_is_named(
+    detached: Session, outputs: Path, make_facts: Callable[..., Facts],
+    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+) -> None:  # fmt: skip
+    leave_facts(detached, make_facts, 0)
+    says("squeue", "printf '9_0|COMPLETED\\n9_1|PENDING\\n'")
+    assert collected(outputs) == 3
+    said = capsys.readouterr()
+    assert "qwen3-single-base: PENDING, job 9_1" in said.out
+    assert "1 of 2 cases wait or run in Slurm" in said.err
+    assert [path.parent.name for path in detached.folder.glob("*/findings.json")] == [
+        "llama-single-base"
+    ]
+    says("squeue", "printf '9_1|CANCELLED\\n'")
+    assert collected(outputs, "wait=true") == 1
+    said = capsys.readouterr()
+    assert "the job was cancelled in Slurm" in said.out
+    assert "wait or run" not in said.err
+    assert "cases have no result" not in said.err
+
+
+def test_a_slurm_that_is_silent_leaves_everything_as_it_is(
+    detached: Session, outputs: Path,
+    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+) -> None:  # fmt: skip
+    says("squeue", "echo down >&2; exit 1")
+    assert collected(outputs) == 3
+    assert "Slurm does not answer squeue: down" in capsys.readouterr().out
+    assert not list(detached.folder.glob("*/facts.json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["wait=maybe"], "wait=maybe: say true or false"),
+        (["grace=long"], "grace=long: say a number of seconds"),
+        (["sweep=20200101-000000"], "no sweep 20200101-000000"),
+    ],
+)
+def test_a_wrong_request_is_one_line(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert arguments.run(collect.USAGE, collect.main, [f"outputs={tmp_path}", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_sweep_of_this_machine_has_nothing_to_collect(
+    outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    combinations = [["arch=llama", "layout=single", f"outputs={outputs}", *COMMAND]]
+    session = Session(plan(combinations, composed, Machine()), Machine(), live=False)
+    assert collected(outputs, f"sweep={session.folder.name}") == 2
+    assert "was not submitted to Slurm" in capsys.readouterr().err
