@@ -1,14 +1,18 @@
 """transformers' Trainer resumes a mixture of experts with the experts that it began with.
 
-    python reproduce.py
+    python reproduce.py [CHECKPOINT ...]
 
 Trains a small random Qwen3-MoE for two steps, saving after each; loads the first as a resume does,
 and compares each parameter with the checkpoint; then resumes.
+
+With checkpoints of other models, tells how many of a model's tensors a resume from such a one
+leaves as they were: those that have another name, or are in parts, in the file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -16,7 +20,15 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, TrainingArguments
+from safetensors import safe_open
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 CONFIG = Qwen3MoeConfig(
     vocab_size=64,
@@ -70,5 +82,20 @@ def main() -> None:
     resumed.train(resume_from_checkpoint=str(checkpoint))
 
 
+def left_out(checkpoint: Path) -> None:
+    """Compare the names in the file with the model's own; weights that are tied have one name."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint))
+    saved: set[str] = set()
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            saved |= set(file.keys())
+    names = set(model.state_dict()) - set(model._tied_weights_keys or ())
+    print(f"{model.config.model_type}: {len(names - saved)} of {len(names)} tensors")
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 1:
+        main()
+    for name in sys.argv[1:]:
+        left_out(Path(name))
