@@ -16,6 +16,7 @@
 | `params_on_cpu` | bytes of parameters that live on the CPU and are fetched for each layer |
 | `graphs_captured`, `graph_breaks`, `recompiles` | of the compiler, in this step |
 | `compile_seconds` | what the compiler took in this step |
+| `compile_cache_hits`, `compile_cache_misses` | graphs that inductor found compiled, and did not |
 
 A compiler would run Python's side effects once, or break its graph on them; a checkpointed region
 may have none. So what is counted inside of a layer is counted by operators, which run whenever the

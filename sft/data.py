@@ -38,15 +38,20 @@ class Document:
         return [token if trained else IGNORED for token, trained in following] + [IGNORED]
 
 
-def read_chats(path: str | None) -> list[list[dict[str, str]]]:
-    """The `messages` of each line of a JSONL file, or of the documents that ship; `ConfigError`."""
+def read_text(path: str | None) -> str:
+    """A file of chats, or the one that ships; raises `ConfigError`."""
     source = Path(path) if path else resources.files("sft") / "documents" / "chats.jsonl"
     try:
-        lines = source.read_text(encoding="utf-8").splitlines()
+        return source.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
+
+
+def read_chats(path: str | None) -> list[list[dict[str, str]]]:
+    """The `messages` of each line of a JSONL file, or of the documents that ship; `ConfigError`."""
+    source = path or "chats.jsonl"
     chats = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         try:
             chats.append(json.loads(line)["messages"])
         except (ValueError, KeyError, TypeError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel, set_seed
+from transformers import PreTrainedModel, set_seed
 
 from sft import balance, checkpoint, choices, counters, data, gradients, model
 from sft.config import Config
@@ -19,6 +19,7 @@ from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
 from sft.memory import apply
 from sft.metrics import Movement, Record, peak_memory_gib, worst, write
+from sft.packing import packed_rows
 from sft.ranks import Ranks
 
 
@@ -204,8 +205,4 @@ def make_optimizer(model: PreTrainedModel, config: Config) -> torch.optim.Optimi
 
 def make_loader(config: Config, ranks: Ranks) -> Loader:
     """This rank's rows; ranks that share a sequence load the same."""
-    tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
-    documents = data.render(data.read_chats(config.data.path), tokenizer)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    rows = data.pack(documents, config.data.seq_len, pad)
-    return Loader(rows, config.data, config.layout.dp_shard, ranks.dp_rank)
+    return Loader(packed_rows(config), config.data, config.layout.dp_shard, ranks.dp_rank)

@@ -99,9 +99,22 @@ class Facts(BaseModel):
     @property
     def compile_seconds(self) -> float | None:
         """What the slowest rank compiled for, in the first launch; None if nobody reports it."""
-        by_step = [one.counters["compile_seconds"] for one in self.steps
-                   if "compile_seconds" in one.counters]  # fmt: skip
-        return max(map(sum, zip(*by_step, strict=True))) if by_step else None
+        by_rank = self._counted("compile_seconds")
+        return max(by_rank) if by_rank else None
+
+    @property
+    def compile_cache(self) -> tuple[int, int] | None:
+        """Graphs that all ranks found compiled and did not, in the first launch; None: nobody says.
+
+        Neither, where the compiler's backend keeps nothing: `eager`, as on the CPU.
+        """
+        hits, misses = self._counted("compile_cache_hits"), self._counted("compile_cache_misses")
+        return (int(sum(hits)), int(sum(misses))) if hits and misses else None
+
+    def _counted(self, name: str) -> list[float]:
+        """A counter of each rank over the first launch's steps; empty if nobody reports it."""
+        by_step = [one.counters[name] for one in self.steps if name in one.counters]
+        return [sum(steps) for steps in zip(*by_step, strict=True)]
 
 
 def save(facts: Facts, case_dir: Path) -> None:

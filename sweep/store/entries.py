@@ -74,6 +74,8 @@ def case_metrics(result: Result) -> dict[str, float]:
         metrics["time/to_first_step_seconds"] = facts.launches[0].first_step_seconds
     if facts and facts.compile_seconds is not None:
         metrics["time/compile_seconds"] = facts.compile_seconds
+    if facts and facts.compile_cache is not None and any(facts.compile_cache):
+        metrics["compile/cache_hits"], metrics["compile/cache_misses"] = facts.compile_cache
     for finding in [] if result.interrupted else result.judgement.findings:
         metrics.update(finding.metrics)
     return {name(key): float(value) for key, value in metrics.items()}

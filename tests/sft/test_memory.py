@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,3 +279,28 @@ def test_what_no_rank_counted_is_reported_as_zero_so_that_it_is_seen() -> None:
     counts = loop.by_rank([{"act_offload_bytes": 4.0}, {"recompiles": 1.0}])
     assert counts["cp_bytes_exchanged"] == [0, 0]
     assert (counts["act_offload_bytes"], counts["recompiles"]) == ([4.0, 0], [0, 1.0])
+
+
+INDUCTOR = """
+import json, torch
+from sft import counters
+from sft.config import MemoryConfig
+from sft.memory import compiling
+memory = MemoryConfig(compile=True, compile_backend="inductor")
+forward = compiling.compiled(torch.nn.Linear(4, 4).forward, memory, torch.device("cpu"))
+forward(torch.ones(2, 4)).sum().backward()
+compiling.count_graphs()
+print(json.dumps(counters.take()))
+"""
+
+
+@pytest.mark.slow
+def test_what_one_process_compiled_no_other_compiles_again(tmp_path: Path) -> None:
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    counts = []
+    for _ in range(2):
+        argv = [sys.executable, "-c", INDUCTOR]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+        counts.append(json.loads(done.stdout))
+    found = [(one["compile_cache_hits"], one["compile_cache_misses"]) for one in counts]
+    assert found == [(0, 2), (2, 0)]  # the forward and the backward graph

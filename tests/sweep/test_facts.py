@@ -46,3 +46,13 @@ def test_losses_are_read_as_python_writes_them(losses: list[float]) -> None:
         line = json.dumps({"step": 1, "loss": loss, "grad_norm": 1.0})
         read_back = Step.model_validate_json(line).loss
         assert read_back == loss or (math.isnan(read_back) and math.isnan(loss))
+
+
+def test_what_all_ranks_found_compiled_is_summed(make_facts: Callable[..., Facts]) -> None:
+    def step(number: int, **counters: list[int]) -> Step:
+        return Step(step=number, loss=1.0, grad_norm=1.0, counters=counters)
+
+    counted = [step(1, compile_cache_hits=[1, 2], compile_cache_misses=[3, 0]),
+               step(2, compile_cache_hits=[0, 1], compile_cache_misses=[0, 0])]  # fmt: skip
+    assert make_facts(counted).compile_cache == (4, 3)
+    assert make_facts([step(1)]).compile_cache is None
