@@ -1,7 +1,7 @@
 """Packed rows, kept between launches: one rank renders and packs, all others read its file.
 
-The key is of all that determines the rows: documents, tokenizer and template, length, this package's
-code and the versions that render. Where nothing can be written, every rank builds its own.
+The key is of all that determines the rows: documents, tokenizer and template, length, the code that
+packs and the versions that render. Where nothing can be written, every rank builds its own.
 """
 
 from __future__ import annotations
