@@ -65,6 +65,7 @@ class LaunchFacts(BaseModel):
     seconds: float
     cpu_seconds: float | None = None  # of all its processes; None: the server that forked them died
     mode: str = "cold"  # or warm: ranks forked from a process that had imported what they need
+    refused: str = ""  # why it was not forked, where it had to start cold
     first_step_seconds: float | None = None  # from the start to the first step reported
     failed_rank: int | None = None  # the rank that failed first
     failure: str = ""  # what it said, one line

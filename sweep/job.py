@@ -137,6 +137,10 @@ def _launch(
     if settings.feature.compile:
         env = compiler_log.environment(env)
     done = launch.run(one, Command(command.argv), directory, env, watch, server)
+    if done.refused and settings.launch.mode is None:  # nobody insisted on warm
+        reason = done.refused
+        done = launch.run(one, Command(command.argv), directory, env, watch)
+        done.refused = reason
     if settings.feature.compile:
         done.compiler = graph_breaks.read(directory)
     return done

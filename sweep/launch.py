@@ -156,8 +156,10 @@ def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch)
         if process.poll() is None:
             process.kill()
         facts.exit_code = process.wait()
-        facts.cpu_seconds = (process.cpu_seconds if isinstance(process, warm.Forked)
-                             else _cpu_seconds() - used_before)  # fmt: skip
+        if isinstance(process, warm.Forked):
+            facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
+        else:
+            facts.cpu_seconds = _cpu_seconds() - used_before
         _note_first_step(facts, watch)
         log_copy.advance()
 

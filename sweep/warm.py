@@ -70,6 +70,7 @@ class Forked:
         self.pid: int | None = None  # until the server has imported everything
         self.returncode: int | None = None
         self.cpu_seconds: float | None = None
+        self.refused = ""  # why the server does not fork it
         self._log, self._said = log, b""
         self._connection = _connected(address)
         request = {"arguments": _torchrun_arguments(argv), "environment": dict(env)}
@@ -112,7 +113,8 @@ class Forked:
         self.pid = said.get("pid", self.pid)
         self.cpu_seconds = said.get("cpu_seconds")
         if "error" in said:
-            self._ended(1, said["error"])
+            self.refused = said["error"]
+            self._ended(1, self.refused)
         elif "exit_code" in said:
             self._ended(said["exit_code"])
 

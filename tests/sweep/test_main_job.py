@@ -46,7 +46,7 @@ def test_a_trainer_broken_on_purpose_is_a_readable_report(outputs: Path, tmp_pat
         "import os, sys\nif os.environ.get('RANK') == '2': sys.exit('broken on purpose')\n"
     )
     done = sweep(
-        "-m", "arch=llama", "layout=cp4_ep4", f"outputs={outputs}",
+        "-m", "arch=llama", "layout=cp4_ep4", f"outputs={outputs}", "launch.mode=cold",
         f"+trainer.env.PYTHONPATH='{tmp_path}:{Path.cwd()}'",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep import launch, processes, warm
+from sweep import job, launch, processes, trainers, warm
 from sweep.errors import Interrupted, MachineryError
-from sweep.facts import LaunchFacts, Metrics
+from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.machine import Machine
 from sweep.plan import plan_one
 from sweep.trainers.base import Command, Launch
@@ -184,3 +184,27 @@ def test_the_built_in_trainer_is_warm_unless_told_otherwise(mode: str | None, fo
     overrides = ["arch=llama", "layout=cp4_ep4", *([f"launch.mode={mode}"] if mode else [])]
     one = plan_one(overrides, composed(overrides), Machine())
     assert (warm.program_of(one.settings) is not None) == forked
+
+
+@pytest.mark.parametrize(("mode", "tries"), [(None, ["server", None]), ("warm", ["server"])])
+def test_what_cannot_be_forked_starts_cold_unless_warm_was_asked_for(
+    mode: str | None, tries: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    make_facts: Callable[..., Facts],
+) -> None:  # fmt: skip
+    overrides = ["arch=llama", "layout=single", *([f"launch.mode={mode}"] if mode else [])]
+    settings = plan_one(overrides, composed(overrides), Machine()).settings
+    tried: list[str | None] = []
+
+    def run(*arguments: Any) -> LaunchFacts:
+        server = arguments[5] if len(arguments) > 5 else None
+        tried.append(server)
+        facts = make_facts(exit_code=0, refused="CUDA" if server else "")
+        return facts.launches[0]
+
+    monkeypatch.setattr(launch, "run", run)
+    one, command = Launch("train", 1, 5), Command(["x"])
+    done = job._launch(
+        trainers.of(settings), settings, one, command, tmp_path, "server", stream=False
+    )
+    assert tried == tries
+    assert done.refused == "CUDA"  # whoever wonders why it took so long finds it
