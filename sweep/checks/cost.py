@@ -6,7 +6,7 @@ how much of its peak the memory grows by in each step, which needs no baseline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
@@ -36,13 +36,12 @@ def check(facts: Facts, context: Context) -> Finding | None:
     """Figures, ratios and what is beyond a limit; None where the trainer reports no figure."""
     metrics = {f"cost/{one.name}": value for one in FIGURES
                if (value := one.of(facts)) is not None}  # fmt: skip
-    growth = memory_growth(facts)
-    if growth is not None:
-        metrics["cost/memory_growth"] = growth
+    growths = {name: value for name, of in GROWTHS.items() if (value := of(facts)) is not None}
+    metrics |= {f"cost/{name}": value for name, value in growths.items()}
     if not metrics:
         return None
     baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
-    found = list(_grows(facts, growth))
+    found = list(_grows(facts, growths))
     notes: list[str] = []
     if baseline is not None:
         metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios(facts, baseline).items()}
@@ -84,14 +83,27 @@ def peak_memory_gib(facts: Facts) -> float | None:
 def memory_growth(facts: Facts) -> float | None:
     """The share of its peak by which the memory of the worst rank grows in a step.
 
-    The lower quartile over the steps after the first: a leak grows in nearly each, and a peak that
-    rises for a longer batch, or while an allocator settles, does not.
+    The median over the steps after the first: a peak that rises once for a longer batch is no leak.
     """
-    peaks = [one.peak_memory_gib for one in facts.steps[1:] if one.peak_memory_gib is not None]
-    rises = [after - before for before, after in pairwise(peaks)]
-    if len(rises) < FEW or peaks[-1] <= 0:
-        return None
-    return quantiles(rises, n=4, method="inclusive")[0] / peaks[-1]
+    rises = _rises(facts.steps[1:])
+    return median(rises) if len(rises) >= FEW else None
+
+
+def settled_growth(facts: Facts) -> float | None:
+    """The same once allocators have settled, in the second half of a longer run: far less of it.
+
+    The lower quartile, since a leak grows in nearly every step.
+    """
+    rises = _rises(facts.steps[len(facts.steps) // 2 :])
+    return quantiles(rises, n=4, method="inclusive")[0] if len(rises) > FEW else None
+
+
+def _rises(steps: Sequence[Step]) -> list[float]:
+    """By which share of the last peak the peak rises from step to step."""
+    peaks = [one.peak_memory_gib for one in steps if one.peak_memory_gib is not None]
+    if not peaks or peaks[-1] <= 0:
+        return []
+    return [(after - before) / peaks[-1] for before, after in pairwise(peaks)]
 
 
 FIGURES = (
@@ -101,7 +113,8 @@ FIGURES = (
     Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
 )
 
-LIMITED = (*(one.name for one in FIGURES), "memory_growth")
+GROWTHS = {"memory_growth": memory_growth, "settled_growth": settled_growth}
+LIMITED = (*(one.name for one in FIGURES), *GROWTHS)
 """What may have a limit."""
 
 
@@ -142,13 +155,15 @@ def _said(one: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
     )
 
 
-def _grows(facts: Facts, growth: float | None) -> Iterator[str]:
-    limit = thresholds.configured("cost", "memory_growth", facts.case)
-    if limit is None or growth is None or growth <= limit.value:
+def _grows(facts: Facts, growths: Mapping[str, float]) -> Iterator[str]:
+    for name, growth in growths.items():
+        limit = thresholds.configured("cost", name, facts.case)
+        if limit is None or growth <= limit.value:
+            continue
+        peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
+        yield (
+            f"steps {facts.steps[1].step} to {facts.steps[-1].step}: the memory of the worst rank"
+            f" grows by {growth:.1%} of its peak a step, from {peaks[1]:.3f} to {peaks[-1]:.3f}"
+            f" GiB; limit {limit.value:.1%} ({limit.source})"
+        )
         return
-    peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
-    yield (
-        f"steps {facts.steps[1].step} to {facts.steps[-1].step}: the memory of the worst rank grows"
-        f" by {growth:.1%} of its peak a step, from {peaks[1]:.3f} to {peaks[-1]:.3f} GiB;"
-        f" limit {limit.value:.1%} ({limit.source})"
-    )
