@@ -88,7 +88,7 @@ class Session:
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
         self._progress = Progress([one.case.id for one in planned], live)
-        write_plan(self.folder, planned, experiment, machine.device)
+        write_plan(self.folder, planned, experiment, planned[0].case.device)
         self._store = Writer(location, self.folder)
 
     def execute(self, run: Callable[[], object]) -> int:

@@ -84,12 +84,9 @@ class ArrayLauncher(Observed, SlurmLauncher):
         before: str | None = None  # the array to wait for, where all at once would be too many
         for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
             minutes = max(arrays.minutes(settings[index]) for index in array.indices)
-            submitted = self._submit(
-                self._executor(
-                    {"name": name, **request(self.params, array.shape, minutes, before)}
-                ),
-                [session.settings_of(index) for index in array.indices],
-            )
+            asked = {"name": name, **request(self.params, array.shape, minutes, before)}
+            of_jobs = [session.settings_of(index) for index in array.indices]
+            submitted = self._submit(asked, of_jobs)
             if len(settings) > self.params["array_parallelism"]:
                 before = submitted[0].job_id.partition("_")[0]
             for index, job in zip(array.indices, submitted, strict=True):
@@ -99,20 +96,20 @@ class ArrayLauncher(Observed, SlurmLauncher):
             jobs.record(session.folder, cases)
         return found
 
-    def _submit(self, executor: Any, settings: Sequence[Any]) -> list[Any]:
+    def _submit(self, asked: dict[str, Any], settings: Sequence[Any]) -> list[Any]:
         from sweep.errors import MachineryError
         from sweep.job import run_job
 
         try:
             with _alarm(self.params["submit_seconds"]), _without_our_own_job():
-                jobs: list[Any] = executor.map_array(run_job, settings)
+                jobs: list[Any] = self._executor(asked).map_array(run_job, settings)
                 return jobs
         except Exception as error:  # submitit raises what sbatch said, or that it was killed
             late = error.__cause__ if isinstance(error.__cause__, TimeoutError) else error
             said = " ".join(str(late).split())
             raise MachineryError(f"the jobs could not be submitted: {said}") from error
 
-    def _executor(self, request: dict[str, Any]) -> Any:
+    def _executor(self, asked: dict[str, Any]) -> Any:
         import submitit
 
         executor = submitit.AutoExecutor(
@@ -120,7 +117,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         )
         generic = set(BaseQueueConf.__dataclass_fields__)
         executor.update_parameters(**{
-            key if key in generic else f"slurm_{key}": value for key, value in request.items()
+            key if key in generic else f"slurm_{key}": value for key, value in asked.items()
         })  # fmt: skip
         return executor
 

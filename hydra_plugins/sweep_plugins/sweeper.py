@@ -8,6 +8,8 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from hydra_plugins.sweep_plugins.launcher import Observed
+
 
 class CaseSweeper(BasicSweeper):
     """Expands the command line as the basic sweeper does, and runs each case once."""
@@ -25,7 +27,9 @@ class CaseSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         machine, request = this_machine(), Request.of(self.config)
         planned = request.cases(parser.parse_overrides(arguments), self._compose, machine)
-        launcher: Any = self.launcher  # one of ours
+        launcher: Any = self.launcher
+        if not isinstance(launcher, Observed):
+            raise RequestError(f"{type(launcher).__name__}: choose hydra/launcher=local or slurm")
         if request.plan_only:
             request.show(planned, launcher.at_once(machine, planned[0].settings.launch))
             sys.exit(0)

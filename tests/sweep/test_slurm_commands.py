@@ -28,6 +28,7 @@ from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
 from tests.sweep.test_plan import CPU, composed, planned
 
 Says = Callable[[str, str], None]
+PARAMS = {**asdict(ArrayConf()), "partition": "gpu", "account": "lab", "qos": "night"}
 
 
 @pytest.fixture
@@ -98,12 +99,20 @@ def test_a_submission_that_hangs_is_an_error(says: Says, tmp_path: Path) -> None
 
     says("srun", "")
     says("sbatch", "exec sleep 60")
-    launcher = SimpleNamespace(params={"submit_seconds": 0.5})
     executor = submitit.AutoExecutor(folder=tmp_path / "jobs", cluster="slurm")
+    launcher = SimpleNamespace(params={"submit_seconds": 0.5}, _executor=lambda _asked: executor)
     began = time.monotonic()
     with pytest.raises(MachineryError, match=r"not be submitted: sbatch took longer than 0\.5 s"):
-        ArrayLauncher._submit(launcher, executor, ["settings"])
+        ArrayLauncher._submit(launcher, {}, ["settings"])
     assert time.monotonic() - began < 10
+
+
+def test_a_setting_that_submitit_does_not_have_is_an_error(says: Says, tmp_path: Path) -> None:
+    says("srun", "")
+    launcher = ArrayLauncher(**{**PARAMS, "submit_seconds": 5.0})
+    launcher.observer = SimpleNamespace(folder=tmp_path)
+    with pytest.raises(MachineryError, match=r"not be submitted: .*speed"):
+        launcher._submit({"speed": "high"}, ["settings"])
 
 
 def test_an_alarm_does_not_ring_late() -> None:
@@ -144,9 +153,6 @@ def test_a_job_asks_for_the_nodes_and_gpus_of_its_layout() -> None:
     assert shape_of(two_nodes) == Shape(nodes=2, gpus_per_node=4, cpus=4)
     (one,) = planned(["arch=llama", "layout=cp4_ep4", "device=cpu"])
     assert shape_of(one.settings) == Shape(nodes=1, gpus_per_node=0, cpus=4)
-
-
-PARAMS = {**asdict(ArrayConf()), "partition": "gpu", "account": "lab", "qos": "night"}
 
 
 def asked(shape: Shape, before: str | None = None, **params: object) -> str:
