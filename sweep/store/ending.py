@@ -50,9 +50,12 @@ def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
         [experiment_id], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
     )
     for run in left:
-        driver = run.data.tags["driver"]
-        if is_dead(driver) or is_old(driver):
-            client.set_terminated(run.info.run_id, "KILLED")
+        driver, run_id = run.data.tags["driver"], run.info.run_id
+        if not is_dead(driver) and not is_old(driver):
+            continue
+        # Asked again: one that ended between the search and now has ended its run as well.
+        if client.get_run(run_id).info.status == "RUNNING":
+            client.set_terminated(run_id, "KILLED")
 
 
 def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequence[str]) -> None:

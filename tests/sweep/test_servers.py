@@ -33,12 +33,12 @@ Make = Callable[..., Facts]
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def server(
-    request: pytest.FixtureRequest, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """The address of an MLflow server over each database."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "sqlite":
-        shutil.copy(empty_store, folder / "mlflow.db")
+        shutil.copy(request.getfixturevalue("empty_store"), folder / "mlflow.db")
         with servers.mlflow_server(f"sqlite:///{folder}/mlflow.db", folder) as address:
             yield address
         return

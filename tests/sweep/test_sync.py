@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from sweep.arguments import run
 from sweep.facts import Facts
 from sweep.folder import LEFT
 from sweep.store import Location, Reader
+from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder
 from tests.sweep.conftest import CASE
 from tests.sweep.test_judging import named
@@ -182,6 +184,25 @@ def test_the_run_of_a_killed_sweep_is_ended_by_whoever_comes_next(
     assert runs(outputs) == [("sweep", "", "RUNNING")]
     record(outputs, make_facts(), sweep_id="20260103-000000")
     assert ("sweep", "", "KILLED") in runs(outputs)
+
+
+def test_a_sweep_that_ended_a_moment_ago_is_not_taken_for_killed(
+    outputs: Path, make_facts: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen sweeps at once in one server: one ends while another looks for dead ones."""
+    record(outputs, make_facts())
+    client, sweep = Location.at(outputs).client, Reader.at(outputs).find(SWEEP)
+    client.set_tag(sweep.run_id, "driver", f"{socket.gethostname()}:{2**22 + 1}:1.0")
+    client.update_run(sweep.run_id, status="RUNNING")
+    seen = client.search_runs([sweep.experiment_id], "tags.kind = 'sweep'")
+    client.update_run(sweep.run_id, status="FINISHED")
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "search_runs", lambda *_: seen)
+        end_dead_runs(client, sweep.experiment_id)
+    assert Reader.at(outputs).find(SWEEP).status == "FINISHED"
+    client.update_run(sweep.run_id, status="RUNNING")
+    end_dead_runs(client, sweep.experiment_id)
+    assert Reader.at(outputs).find(SWEEP).status == "KILLED"
 
 
 def test_two_at_once_are_refused(unrecorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
