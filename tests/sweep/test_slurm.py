@@ -274,25 +274,31 @@ def test_what_slurm_refuses_is_neither_red_nor_green(cluster: Cluster, outputs: 
 
 
 def test_shards_of_a_suite_each_take_a_node(cluster: Cluster, outputs: Path) -> None:
-    script = Path(__file__).parents[2] / "scripts/slurm_shards.sh"
-    cluster.environment["PYTHON"] = sys.executable
-    done = cluster.ask("sbatch", "--wait", "--array=1-2", f"--output={outputs}/shard-%a.log",
-                       str(script), "suite=nightly", "arch=llama,qwen3", "plan=true")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    logs = [path.read_text() for path in sorted(outputs.glob("shard-*.log"))]
-    assert ["llama-cp4_ep1-base" in log for log in logs].count(True) == 1
-    assert ["qwen3-cp4_ep1-base" in log for log in logs].count(True) == 1
+    logs = f"--output={outputs}/shard-%a.log"
+    code = run_script(cluster, "slurm_shards.sh", ["--array=1-2", logs],
+                      ["suite=nightly", "arch=llama,qwen3", "plan=true"])  # fmt: skip
+    assert code == "0:0"
+    plans = [path.read_text() for path in sorted(outputs.glob("shard-*.log"))]
+    assert ["llama-cp4_ep1-base" in text for text in plans].count(True) == 1
+    assert ["qwen3-cp4_ep1-base" in text for text in plans].count(True) == 1
 
 
 def test_a_sweep_may_be_driven_from_a_job(cluster: Cluster, outputs: Path) -> None:
-    script = Path(__file__).parents[2] / "scripts/slurm_nightly.sh"
     sweep = Sweep(cluster, outputs, llama="exit_42")
-    words = ["sbatch", "--wait", f"--output={outputs}/driver.log", str(script), "arch=llama",
-             *CASES, *LAUNCHER, f"outputs={outputs}"]  # fmt: skip
-    environment = {**sweep.environment, "PYTHON": sys.executable}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1, (outputs / "driver.log").read_text()
+    cluster.environment["BEHAVIOURS"] = sweep.environment["BEHAVIOURS"]
+    code = run_script(cluster, "slurm_nightly.sh", [f"--output={outputs}/driver.log"],
+                      ["arch=llama", *CASES, *LAUNCHER, f"outputs={outputs}"])  # fmt: skip
+    assert code == "1:0", (outputs / "driver.log").read_text()
     assert sweep.verdict("llama") == "crashed"
+
+
+def run_script(cluster: Cluster, name: str, options: list[str], words: list[str]) -> str:
+    """The exit code of a job of scripts/, as Slurm shows it."""
+    script = Path(__file__).parents[2] / "scripts" / name
+    cluster.environment["PYTHON"] = sys.executable
+    job = cluster.do("sbatch", "--parsable", *options, str(script), *words)
+    until(lambda: cluster.jobs() == [], f"{name} has ended")
+    return cluster.do("scontrol", "show", "job", job).partition("ExitCode=")[2].split()[0]
 
 
 def test_a_slurm_that_does_not_answer_is_neither_red_nor_green(
