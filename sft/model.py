@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
@@ -47,11 +48,19 @@ def load(config: Config) -> PreTrainedModel:
         )
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
+    freeze_biases(model)
     tables.reload(model, path)
     install(model)
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()
+
+
+def freeze_biases(model: nn.Module) -> None:
+    """Freeze routers' correction biases, which transformers' loading on one process thaws."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("correction_bias"):
+            parameter.requires_grad_(False)
 
 
 def dropout(model: PretrainedConfig, share: float) -> dict[str, float]:

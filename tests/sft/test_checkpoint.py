@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 
 from scripts import parity_table
 from sft import checkpoint as checkpoints
-from sft import launch
+from sft import launch, loop, model
 from sft.config import CheckpointConfig, Config, DataConfig, ModelConfig, OptimConfig
 from sft.errors import ConfigError
 from sft.loop import Trainer
@@ -204,3 +204,13 @@ def test_sharded_state_comes_back_and_can_go_to_another_layout(
         assert ours["global_batch_digest"] == theirs["global_batch_digest"]
         assert parity_table.relative(ours["loss"], theirs["loss"]) < limit
         assert parity_table.relative(ours["grad_norm"], theirs["grad_norm"]) < limit
+
+
+def test_what_an_architecture_freezes_is_frozen_after_loading_too(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    loaded = model.load(Config(model=ModelConfig(path=str(checkpoint("laguna")))))
+    frozen = [name for name, x in loaded.named_parameters() if not x.requires_grad]
+    assert frozen
+    assert all(name.endswith("e_score_correction_bias") for name in frozen)
+    assert len(loop.untrained(loaded)) == len(frozen)
