@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 import torch._dynamo
+from torch._dynamo import funcname_cache, trace_rules
 from transformers import conversion_mapping
 
 import sft.loop  # noqa: F401
@@ -33,6 +36,9 @@ LATE = (
     "_pytest.raises",  # it asks whether a context manager is pytest's
     "_pytest.recwarn",
 )
+COMPILED = ("sft.", "transformers.activations", "transformers.distributed.",
+            "transformers.integrations.moe", "torch.nn.modules.linear")  # fmt: skip
+"""Modules with functions that a compiled layer calls, besides the model's own."""
 
 
 def trainer() -> None:
@@ -41,7 +47,16 @@ def trainer() -> None:
         with contextlib.suppress(ImportError):  # another version has it elsewhere, or not at all
             importlib.import_module(name)
     torch._dynamo.list_backends()
+    trace_rules.lookup(len)  # makes the compiler's tables of what it knows
+    for name in [name for name in sys.modules if name.startswith(COMPILED)]:
+        read_names(sys.modules[name])
     conversion_mapping.get_checkpoint_conversion_mapping("")  # compiles a thousand expressions
+
+
+def read_names(module: ModuleType) -> None:
+    """Let the compiler read a module's file for the names of functions, as it does to log them."""
+    if module.__file__ is not None:
+        funcname_cache.get_funcname(module.__file__, 1)
 
 
 def model_code(config: Path) -> None:
@@ -49,6 +64,7 @@ def model_code(config: Path) -> None:
     try:
         path = json.loads(config.read_text(encoding="utf-8"))["model"]["path"]
         kind = type(model.read_config(Path(path)))
-        importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+        name = kind.__module__.replace(".configuration_", ".modeling_")
+        read_names(importlib.import_module(name))
     except Exception:  # noqa: BLE001 - the ranks will meet it themselves, and report it
         traceback.print_exc()
