@@ -12,7 +12,7 @@ from pathlib import Path
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-PRELOAD = ("sft.loop", "sft.__main__")
+PRELOAD = ("sft.preloaded", "sft.__main__")
 
 
 def preload(modules: Sequence[str] = ()) -> None:
