@@ -46,9 +46,12 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], li
     found = defaultdict(list)
     env = launch.environment("cpu", None)
     started = time.monotonic()
-    server = warm.Server(["python", "-m", "sft.server"], env, folder / "server.log")
+    settings = settings_for(asked, asked.arch[0])
+    program = warm.program_of(settings)
+    assert program is not None
+    server = warm.Server(program, env, folder / "server.log")
     try:
-        first = run(settings_for(asked, asked.arch[0]), folder / "first", server.address)
+        first = run(settings, folder / "first", server.address)
         print(f"server and its first launch: {time.monotonic() - started:.1f} s, CPU-seconds "
               f"{server_seconds(server):.1f} and {first.cpu_seconds:.1f}")  # fmt: skip
         for arch in asked.arch:
