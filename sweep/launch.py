@@ -125,7 +125,7 @@ class _Start(NamedTuple):
     def process(self) -> subprocess.Popen[bytes] | warm.Forked:
         if self.server is not None:
             return warm.Forked(self.server, self.argv, self.env, self.log)
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:  # it may say why this was not forked
             return subprocess.Popen(
                 processes.dependent(self.argv), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, env=self.env, start_new_session=True,

@@ -107,7 +107,9 @@ class Forked:
                     self._take(json.loads(line))
                 return
         if self.returncode is None:
-            self._ended(-signal.SIGKILL, "the process that forks warm ranks has ended")
+            reason = "the process that forks warm ranks has ended"
+            self.refused = "" if self.pid else reason
+            self._ended(-signal.SIGKILL, reason)
 
     def _take(self, said: dict[str, Any]) -> None:
         self.pid = said.get("pid", self.pid)

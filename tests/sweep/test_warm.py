@@ -72,6 +72,7 @@ def test_a_server_that_cannot_fork_or_dies_fails_the_launch_in_one_line(
 ) -> None:
     facts = run(tmp_path / "case", ["x.py"], server(behaviour).address)
     assert facts.exit_code == code
+    assert bool(facts.refused) == (behaviour != "dies")  # it had not started
     assert facts.log_tail.splitlines()[-1].startswith(said)
 
 
