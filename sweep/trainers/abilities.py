@@ -56,6 +56,8 @@ def untold(settings: Settings, told: Callable[[str], bool] = lambda name: False)
         "attention_dropout": settings.attention_dropout,
         "packed": None if feature.packed else "false",
         "compile_backend": feature.compile_backend,
+        "aux_loss_coef": settings.optim.aux_loss_coef,
+        "router_bias_rate": settings.optim.router_bias_rate,
     }
     for name, value in asked.items():
         if value and not told(name):

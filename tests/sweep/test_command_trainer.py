@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import textwrap
 from pathlib import Path
@@ -184,3 +185,22 @@ def test_words_that_yaml_takes_for_booleans_are_spelt(tmp_path: Path) -> None:
     """
     [(command, _)] = commands(composed(textwrap.dedent(text), tmp_path), tmp_path)
     assert command.argv == ["train", "--eager", "fp32"]
+
+
+def test_every_setting_of_a_case_can_be_handed_on() -> None:
+    found = settings(CommandConf())
+    values = set(template.values_of(found, COMMAND.launches(found)[0], Path(), None))
+    names = {field.name for part in (found.feature, found.optim, found.data, found.layout)
+             for field in dataclasses.fields(part)}  # fmt: skip
+    named_otherwise = {"name", "resume_at", "min_steps"}  # feature, save_at, steps
+    assert names - named_otherwise <= values
+
+
+@pytest.mark.parametrize("key", ["aux_loss_coef", "router_bias_rate"])
+def test_what_no_template_hands_on_is_unavailable(key: str) -> None:
+    found = settings(CommandConf(argv=["train"]))
+    setattr(found.optim, key, 0.1)
+    assert f"is not told of {key}=0.1" in str(COMMAND.unavailable(found))
+    found = settings(CommandConf(argv=["train", f"--{key}={{{key}}}"]))
+    setattr(found.optim, key, 0.1)
+    assert COMMAND.unavailable(found) is None
