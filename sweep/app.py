@@ -51,16 +51,16 @@ def task(config: DictConfig) -> None:
 
 
 def _foreground(config: DictConfig) -> int:
+    from sweep import foreground
     from sweep.machine import this_machine
     from sweep.plan import plan_one
-    from sweep.session import run_foreground
     from sweep.suite import OF_THE_SWEEP
 
     for key in OF_THE_SWEEP:
         if config.get(key):
             raise RequestError(f"{key}=... is about a sweep: add -m (python -m sweep -m ...)")
     planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
-    return run_foreground(planned, this_machine())
+    return foreground.run(planned, this_machine())
 
 
 def _complain(line: str, code: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sweep import facts as facts_file
-from sweep import job, judging, launch, report, salvage, trainers, warm
+from sweep import judging, launch, report, salvage, trainers, warm
 from sweep.checks import Context
 from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
@@ -258,32 +258,6 @@ class Session:
         if missing := len(self.planned) - results - len(self._left):
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
                   f" python -m sweep -m resume_sweep={where}", file=sys.stderr)  # fmt: skip
-
-
-def run_foreground(planned: Planned, machine: Machine) -> int:
-    """Run one case in this process with the trainer's log on our stdout; returns the exit code."""
-    session = Session([planned], machine, live=False)
-    settings = planned.settings
-    settings.sweep_id = session.folder.name
-
-    def run() -> None:
-        session.submitted(0, _Ourselves())
-        session.started(0)
-        job.run_case(settings, planned.case, session.folder / planned.case.id, stream=True)
-        session.ended(0, "")
-
-    return session.execute(run)
-
-
-class _Ourselves:
-    """The case that runs in this process: when anybody asks, it is over."""
-
-    def ask_to_stop(self) -> None: ...
-
-    def is_over(self) -> bool:
-        return True
-
-    def clear(self) -> None: ...
 
 
 @contextmanager

@@ -1,0 +1,33 @@
+"""One case in this process: no launcher, and the trainer's log on our stdout."""
+
+from __future__ import annotations
+
+from sweep import job
+from sweep.machine import Machine
+from sweep.plan import Planned
+from sweep.session import Session
+
+
+def run(planned: Planned, machine: Machine) -> int:
+    """Run the case, record, judge and report it; returns the exit code."""
+    session = Session([planned], machine, live=False)
+
+    def run_it() -> None:
+        session.submitted(0, _Ourselves())
+        session.started(0)
+        settings = session.settings_of(0)
+        job.run_case(settings, planned.case, session.folder / planned.case.id, stream=True)
+        session.ended(0, "")
+
+    return session.execute(run_it)
+
+
+class _Ourselves:
+    """The job that this process is: when anybody asks, it is over."""
+
+    def ask_to_stop(self) -> None: ...
+
+    def is_over(self) -> bool:
+        return True
+
+    def clear(self) -> None: ...
