@@ -122,7 +122,7 @@ class Detection:
             case=result.case.id,
             meant_for=meant,
             caught_by=caught_by,
-            margin=finding.margin if finding else None,
+            margin=_beyond(finding.margin) if finding else None,
             control=any(check in CONTROL for check in caught_by),
             message=finding.message if finding else result.message,
             unavailable=result.message if is_unavailable else "",
@@ -131,6 +131,11 @@ class Detection:
     def meant_for(self, fault: str) -> str:
         """The check that is meant for a fault; empty where the suite does not say."""
         return next((check for check, names in self.caught_by.items() if fault in names), "")
+
+
+def _beyond(margin: float | None) -> float | None:
+    """A margin that a threshold was passed by; a case may fail by what has to be equal instead."""
+    return margin if margin is not None and margin > 1 else None
 
 
 def page(rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
