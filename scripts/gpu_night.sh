@@ -23,6 +23,6 @@ start=$(date +%s)
 python3 -m sweep "$@" outputs="$outputs"
 code=$?
 echo "the sweep took $(($(date +%s) - start)) s and ended with $code"
-tar -czf "$archive" --exclude=checkpoints --exclude=ranks --exclude=.submitit \
+tar -czf "$archive" --exclude=checkpoints --exclude=.submitit \
     -C "$(dirname "$outputs")" "$(basename "$outputs")" || exit 3
 exit "$code"

@@ -11,6 +11,7 @@ from sweep.files import tail
 
 _NO_TRACEBACK = "To enable traceback see"
 _ROOT = "Root Cause (first observed failure):"
+_CURRENT = "Current thread "
 _FIRST = re.compile(r"from_rank_(\d+)")  # see sweep/slurm/nodes.py
 _FIELD = re.compile(r"^\s+(rank|exitcode|traceback)\s*:\s*(.*)$", re.MULTILINE)
 
@@ -44,9 +45,16 @@ def find(log: Path, ranks: Path) -> RootCause:
 
 
 def last_words(ranks: Path, lines: int = 15) -> str:
-    """The end of every rank's error log, which holds its stacks after a time-out."""
+    """Where every rank hung: the innermost calls of its stacks, which a time-out makes it write."""
     logs = sorted(ranks.rglob("stderr.log"), key=lambda log: rank_of(log.parent))
-    return "\n".join(f"rank {rank_of(log.parent)}:\n{tail(log, lines)}" for log in logs)
+    return "\n".join(f"rank {rank_of(log.parent)}:\n{_hung_at(log, lines)}" for log in logs)
+
+
+def _hung_at(log: Path, lines: int) -> str:
+    """faulthandler writes the thread in question last, its innermost call first."""
+    said = tail(log, lines=2000, limit=1 << 20)
+    _, found, stack = said.rpartition(_CURRENT)
+    return "\n".join((found + stack).splitlines()[:lines]) if found else tail(log, lines)
 
 
 def _from_summary(text: str) -> tuple[int | None, str]:

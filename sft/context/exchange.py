@@ -59,8 +59,8 @@ def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
     if sequence.size == 1:
         return tail * 0
     tails = gather(tail, sequence, dim).unflatten(dim, (sequence.size, width))
-    left = tails.select(dim, max(sequence.rank - 1, 0))
-    return left if sequence.rank else left * 0
+    left = tails.index_select(dim, (sequence.place - 1).clamp(min=0)).squeeze(dim)
+    return left * (sequence.place > 0)
 
 
 @torch.library.custom_op("sft::all_to_all", mutates_args=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,14 @@ class Sequence:
     """[batch, seq] tokens."""
     group: dist.ProcessGroup | None = None
     """The ranks that hold its slices; None when one rank holds it all."""
+    place: Tensor = field(init=False)
+    """This rank's place among them, to compute with: as a number it would be part of a compiled
+    graph, and ranks whose graphs differ may order their collectives differently, and wait forever.
+    """
+
+    def __post_init__(self) -> None:
+        place = torch.tensor(self.rank, device=self.position_ids.device)
+        object.__setattr__(self, "place", place)
 
     @property
     def size(self) -> int:

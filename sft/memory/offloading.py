@@ -38,10 +38,15 @@ class ActivationsOnCPU(save_on_cpu):
             if not tensor.is_floating_point() or storage(tensor) in kept:
                 return tensor.detach()
             counters.add("act_offload_bytes", tensor.nbytes)
-            return to_cpu(tensor.clone() if device == CPU else tensor)
+            order = memory_order(tensor)
+            tensor = tensor.permute(order)  # pinned copies are contiguous, whatever the original is
+            return order, to_cpu(tensor.clone() if device == CPU else tensor)
 
         def unpack(packed: Any) -> Tensor:
-            return packed if isinstance(packed, Tensor) else from_cpu(packed)
+            if isinstance(packed, Tensor):
+                return packed
+            order, on_cpu = packed
+            return from_cpu(on_cpu).permute([order.index(dim) for dim in range(len(order))])
 
         self.pack_hook, self.unpack_hook = pack, unpack
 
@@ -59,6 +64,11 @@ def offloaded(layer: nn.Module, forward: Forward, device: torch.device) -> Forwa
             return forward(hidden_states, *args, **kwargs)
 
     return saved_on_cpu
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """The dimensions from the outermost in memory to the innermost."""
+    return sorted(range(tensor.ndim), key=lambda dim: -tensor.stride(dim))
 
 
 def storage(tensor: Tensor) -> int:

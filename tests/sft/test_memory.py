@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sft import counters, loop
@@ -304,3 +306,14 @@ def test_what_one_process_compiled_no_other_compiles_again(tmp_path: Path) -> No
         counts.append(json.loads(done.stdout))
     found = [(one["compile_cache_hits"], one["compile_cache_misses"]) for one in counts]
     assert found == [(0, 2), (2, 0)]  # the forward and the backward graph
+
+
+@given(st.permutations(range(4)))
+def test_activations_come_back_as_they_lay_in_memory(order: list[int]) -> None:
+    saved = torch.rand(2, 3, 4, 5).permute(order)
+    with pytest.MonkeyPatch.context() as patch:  # as copies to pinned memory are made
+        patch.setattr(Tensor, "cpu", lambda x: x.clone(memory_format=torch.contiguous_format))
+        hooks = offloading.ActivationsOnCPU(CPU, set())
+        back = hooks.unpack_hook(hooks.pack_hook(saved))
+    assert torch.equal(back, saved)
+    assert back.stride() == saved.stride()

@@ -72,3 +72,17 @@ def test_the_last_words_of_every_rank_are_kept_in_order(tmp_path: Path) -> None:
         rank_folder(tmp_path / "ranks", rank)
     words = root_cause.last_words(tmp_path / "ranks")
     assert words == "rank 9:\nerr of 9\nrank 10:\nerr of 10"
+
+
+def test_a_rank_that_hung_is_quoted_where_it_hung_however_deep_its_stack(tmp_path: Path) -> None:
+    calls = [f'  File "f.py", line {n} in outer{n}' for n in range(90)]
+    stacks = [
+        "Fatal Python error: Aborted",
+        "Thread 0x02 (most recent call first):", '  File "queue.py", line 1 in get',
+        "Current thread 0x01 (most recent call first):", '  File "nccl.py", line 1 in wait', *calls,
+        "Extension modules: numpy (total: 1)",
+    ]  # fmt: skip
+    (rank_folder(tmp_path / "ranks", 0) / "stderr.log").write_text("\n".join(stacks))
+    words = root_cause.last_words(tmp_path / "ranks").splitlines()
+    assert words[1:3] == [stacks[3], stacks[4]]
+    assert len(words) == 16
