@@ -3,10 +3,10 @@
 #
 #   scripts/gpu_night.sh night.tar.gz -m suite=two_gpus launch.cases_per_gpu=4
 #
-# Run it twice for a night with cold caches and one with warm caches. At home, beside an MLflow store
-# or without one:
+# Run it twice for a night with cold caches and one with warm caches. At home, where
+# MLFLOW_TRACKING_URI may name a server:
 #
-#   tar xzf night.tar.gz && python -m sweep.judge sweep=latest outputs=outputs
+#   tar xzf night.tar.gz && python -m sweep.sync outputs=outputs
 #
 # The exit code is the sweep's. NVLink multicast stays off: on shared hosts it can take GPUs down.
 set -uo pipefail
@@ -23,6 +23,6 @@ start=$(date +%s)
 python3 -m sweep "$@" outputs="$outputs"
 code=$?
 echo "the sweep took $(($(date +%s) - start)) s and ended with $code"
-tar -czf "$archive" --exclude=checkpoints --exclude=.submitit \
+tar -czf "$archive" --exclude=checkpoints --exclude=.submitit --exclude='mlflow.db*' --exclude=artifacts \
     -C "$(dirname "$outputs")" "$(basename "$outputs")" || exit 3
 exit "$code"

@@ -30,12 +30,12 @@ def table(sweep: SweepRecord, cases: list[CaseRecord]) -> Iterator[str]:
 
 def row(case: CaseRecord) -> list[str]:
     """One case."""
-    facts = case.facts
+    facts, verdict = case.facts, case.tags.get("verdict", "interrupted")
     if facts is None or not facts.steps:
-        return [case.case_id, case.tags["verdict"], *["-"] * (len(HEAD) - 2)]
+        return [case.case_id, verdict, *["-"] * (len(HEAD) - 2)]
     return [
         case.case_id,
-        case.tags["verdict"],
+        verdict,
         f"{facts.steps[0].loss:.4f} > {facts.steps[-1].loss:.4f}",
         figure(cost.first_step_seconds(facts), ".0f"),
         figure(facts.compile_seconds, ".1f"),

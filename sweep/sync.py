@@ -17,7 +17,7 @@ from sweep.earlier import ASIDE
 from sweep.errors import MachineryError, RequestError
 from sweep.judge import ready
 from sweep.report import Result
-from sweep.report.runs import RECORDED
+from sweep.report.runs import recorded
 from sweep.store import End, Location, Writer
 
 USAGE = Usage(
@@ -47,11 +47,11 @@ def sync(location: Location, folder: Path) -> str:
     driver = str(sweep_folder.read_plan(folder)["driver"])
     if sweep_folder.is_running(folder) and not sweep_folder.is_old(driver):
         return "still runs; its own process records it"
-    found, earlier = _results(folder), _set_aside(folder)
-    todo = [one for one in [*earlier, *found] if one.facts and not _is_recorded(one.folder)]
+    found, earlier, store = _results(folder), _set_aside(folder), location.shown
+    todo = [one for one in [*earlier, *found] if one.facts and not recorded(one.folder, store)]
     if not any(one.facts for one in found):
         return "nothing ran"
-    if not todo and _is_recorded(folder):
+    if not todo and recorded(folder, store):
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
     for result in todo:
@@ -70,10 +70,6 @@ def _results(folder: Path) -> list[Result]:
 def _set_aside(folder: Path) -> list[Result]:
     """The runs of cases that ran again later."""
     return results.load_all(sorted((folder / ASIDE).glob("*/*")))
-
-
-def _is_recorded(folder: Path) -> bool:
-    return (folder / RECORDED).is_file()
 
 
 def _end(folder: Path, ended: int) -> End:

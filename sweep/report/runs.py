@@ -33,12 +33,13 @@ class Run(BaseModel):
         return f"{_ui(self.uri)}{self.route}" if self.route and _ui(self.uri) else ""
 
 
-def recorded(folder: Path) -> Run | None:
-    """The run of the case in `folder`; None if it is in no store."""
+def recorded(folder: Path, uri: str | None = None) -> Run | None:
+    """The run of the case in `folder`; None if it is in no store, or not in that at `uri`."""
     try:
-        return Run.model_validate_json((folder / RECORDED).read_text(encoding="utf-8"))
+        run = Run.model_validate_json((folder / RECORDED).read_text(encoding="utf-8"))
     except (OSError, ValidationError):
         return None
+    return run if uri in (None, run.uri) else None
 
 
 def overlay_address(runs: Sequence[Run]) -> str:

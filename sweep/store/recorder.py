@@ -82,7 +82,7 @@ class Recorder:
 
     def record(self, result: Result) -> None:
         """Write a case's run, in the state in which it ended; once."""
-        if (result.folder / RECORDED).is_file():
+        if recorded(result.folder, self.location.shown):
             return
         _ = self.parent
         started, ended = times(result, self._started)
@@ -103,7 +103,7 @@ class Recorder:
     def finish(self, results: Sequence[Result], end: End) -> None:
         """End the sweep's own run; its reports and the cases' plots, drawn last, are artifacts."""
         for result in results:
-            run = recorded(result.folder)
+            run = recorded(result.folder, self.location.shown)
             if run is not None:
                 log_files(self._client, run.run_id, result.folder, (PLOT,))
         finish(self._client, self.parent, self.folder, results, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -78,6 +79,17 @@ def test_results_are_recorded_once_however_often_it_runs(
     assert "1 passed, 1 crashed" in reader.find(SWEEP).tags["mlflow.note.content"]
     history = reader.location.client.get_metric_history(good.run_id, "train/loss")
     assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
+
+
+def test_what_another_store_holds_is_recorded_in_this_one_too(
+    unrecorded: Path, tmp_path: Path, empty_store: Path
+) -> None:
+    assert synced(unrecorded) == 0
+    home = tmp_path / "home"  # results that came from another machine, without its store
+    shutil.copytree(unrecorded, home, ignore=shutil.ignore_patterns("mlflow.db*", "artifacts"))
+    shutil.copy(empty_store, home / "mlflow.db")
+    assert synced(home) == 0
+    assert runs(home) == runs(unrecorded)
 
 
 def test_the_run_of_a_sweep_that_was_killed_at_its_very_end_is_ended(unrecorded: Path) -> None:
