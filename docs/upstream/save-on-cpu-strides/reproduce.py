@@ -24,8 +24,8 @@ def pinned_or_not() -> Iterator[None]:
         return
     empty = torch.empty
 
-    def unpinned(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Tensor:
-        return empty(*args, **kwargs)
+    def unpinned(*args: Any, **kwargs: Any) -> Tensor:
+        return empty(*args, **{**kwargs, "pin_memory": False})
 
     with patch.object(torch, "empty", unpinned):
         yield
