@@ -40,6 +40,10 @@ def check(facts: Facts, _context: Context) -> Finding | None:
 
 
 def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding:
+    first = min((step.step for step in resumed.metrics.steps), default=resumed.first_step)
+    if first < resumed.first_step:
+        message = f"began at step {first}, not {resumed.first_step}: it did not go on from there"
+        return _finding(Outcome.FAIL, f"{resumed.name}: {message}", folder=resumed.directory)
     pairs = in_common(resumed.metrics.steps, whole.metrics.steps)
     if len(pairs) < 2:
         message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"

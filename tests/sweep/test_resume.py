@@ -36,7 +36,9 @@ def checked(make_facts: Make, *resumed: list[Step] | None, at: tuple[int, ...] =
     for number, steps in enumerate(resumed, start=2):
         if steps is not None:
             directory = f"launches/{number}_resume"
-            facts.launches += make_facts(steps, name="resume", directory=directory).launches
+            first = {"first_step": at[number - 2] + 1, "last_step": 8}
+            launch = make_facts(steps, name="resume", directory=directory, **first).launches
+            facts.launches += launch
     finding = resume.check(facts, Context())
     assert finding is not None
     return finding
@@ -133,3 +135,9 @@ def test_every_threshold_says_where_it_comes_from() -> None:
     found = thresholds.of("resume", "loss", "cpu", "float32")
     assert found.value > 0
     assert found.source
+
+
+def test_a_run_that_began_anew_did_not_go_on(make_facts: Make) -> None:
+    finding = checked(make_facts, WHOLE)
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("resume: began at step 1, not 6: it did not go on")
