@@ -151,9 +151,9 @@ def planned(arch: str, feature: str = "base") -> Planned:
 
 
 def test_estimates_are_medians_of_recorded_runs_else_of_the_table() -> None:
-    cases = [planned("llama"), planned("glm_moe_dsa"), planned("qwen3_moe", "resume")]
-    recorded = {cases[0].case.id: [10.0, 500.0, 20.0]}
-    assert list(estimates.seconds(cases, recorded).values()) == [20.0, 90.0, 120.0]
+    cases = [planned("llama"), planned("qwen4_exp"), planned("qwen3_moe", "resume")]
+    recorded = {cases[0].case.id: [10.0, 500.0, 30.0]}
+    assert list(estimates.seconds(cases, recorded).values()) == [30.0, 90.0, 40.0]
 
 
 def test_shards_of_one_night_agree_on_what_is_recorded() -> None:
