@@ -20,6 +20,7 @@ from typing import Any
 import tiny_models
 from sft import launch
 from sweep import thresholds
+from sweep.case import Case
 
 Records = list[dict[str, Any]]
 STEPS = 5
@@ -85,7 +86,11 @@ class Difference:
 def limit(arch: str, figure: str) -> float:
     """How far a figure may be from one process's: what the check `parity` allows."""
     named = figure if figure in FIGURES else f"grad_norm_{figure}"
-    return thresholds.first_of("parity", (named, "grad_norm"), "cpu", "float32", arch).value
+    case = Case(
+        id=arch, arch=arch, layout="", feature="none", trainer="sft", scale="nano", device="cpu",
+        dtype="float32", seed=0, steps=STEPS, world_size=1,
+    )  # fmt: skip
+    return thresholds.of_case("parity", (named, "grad_norm"), case).value
 
 
 def limit_after() -> float:
