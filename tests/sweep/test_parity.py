@@ -73,10 +73,11 @@ def test_without_another_case_there_is_no_such_finding(case: Make) -> None:
 def test_one_bad_step_fails_at_that_step_with_everything_said(case: Make) -> None:
     finding = checked(case("cp4_ep4", {3: {"loss": 5.01}}), case("fsdp4_ep4"))
     assert finding.outcome is Outcome.FAIL
+    limit = thresholds.of("parity", "loss", "cpu", "float32")
     assert finding.message == (
         "step 3: loss is 5.01, 5 in qwen3_moe-fsdp4_ep4-base: off by 1.00e-02 (relative 2.00e-03);"
-        " at most 2.00e-03 relative at step 3, +4.00e-04 on average; threshold 1.0e-05 relative"
-        " (docs/parity.md: at most 1.8e-7)"
+        " at most 2.00e-03 relative at step 3, +4.00e-04 on average;"
+        f" threshold {limit.value:.1e} relative ({limit.source})"
     )
     assert finding.folder == "launches/1_train"
     assert finding.metrics["parity/loss_delta_max"] == pytest.approx(2e-3)
