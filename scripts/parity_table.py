@@ -43,8 +43,9 @@ INTRODUCTION = """\
 
 Largest relative difference from `single` over {steps} steps, fp32, CPU with gloo, `nano`
 checkpoints, {versions}. Made by `python scripts/parity_table.py`; asserted by
-`tests/sft/test_parity.py` with a bound of {limit:g}. Gradient norms of qwen4_exp have {kinked:g}
-({embeddings:g} for its embeddings): the gate of its n-gram layer is the root of |g|, no less than
+`tests/sft/test_parity.py` with the bounds of the check `parity`: losses {limit:g}.
+Gradient norms of qwen4_exp have {kinked:g} ({embeddings:g} for its embeddings):
+the gate of its n-gram layer is the root of |g|, no less than
 1e-6, whose slope falls from 500 to 0 there, and a gate that rounding moves over that kink changes
 the gradients before it. Its losses keep the bound.
 

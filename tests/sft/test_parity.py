@@ -10,6 +10,7 @@ import pytest
 import tiny_models
 from scripts import parity_table
 from scripts.parity_table import Difference
+from sweep import thresholds
 
 
 @pytest.mark.slow
@@ -32,8 +33,13 @@ def test_a_difference_names_the_step_group_and_size() -> None:
 
 
 def test_the_bounds_are_those_of_the_check_parity() -> None:
-    assert parity_table.limit("llama", "loss") == parity_table.limit("qwen4_exp", "loss") == 1e-5
-    assert parity_table.limit("llama", "embedding") == parity_table.limit("llama", "norm") == 1e-5
+    loss, grad_norm = (
+        thresholds.of("parity", figure, "cpu", "float32").value for figure in ("loss", "grad_norm")
+    )
+    assert parity_table.limit("llama", "loss") == parity_table.limit("qwen4_exp", "loss") == loss
+    assert (
+        parity_table.limit("llama", "grad_norm") == parity_table.limit("llama", "norm") == grad_norm
+    )
     assert parity_table.limit("qwen4_exp", "router") == 1e-3
     assert parity_table.limit("qwen4_exp", "embedding") == 1e-2
     assert parity_table.limit_after() == 1e-3
