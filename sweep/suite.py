@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from sweep.errors import RequestError
@@ -58,8 +60,15 @@ def _narrowed(row: Choices, chosen: Choices) -> Choices:
     merged = {**row, **chosen}
     for key in NARROWED:
         if key in row and key in chosen:
-            merged[key] = [value for value in row[key] if value in chosen[key]]
+            wanted = {_meant(value) for value in chosen[key]}
+            merged[key] = [value for value in row[key] if _meant(value) in wanted]
     return merged
+
+
+@cache
+def _meant(text: str) -> str:
+    """The value that an override's text stands for: Hydra writes a colon with a backslash."""
+    return repr(OverridesParser.create().parse_override(f"key={text}").value())
 
 
 def _product(values: Choices) -> list[list[str]]:

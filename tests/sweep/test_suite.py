@@ -37,6 +37,12 @@ def narrowed(name: str, *overrides: str) -> list[list[str]]:
     return suite.combinations(chosen(*overrides), rows(name))
 
 
+def test_a_choice_is_found_in_a_row_however_either_writes_it() -> None:
+    row = {"arch": "llama", "fault": [None, "dead_model:0", "dead_model:1.0e-6", "a b"]}
+    found = suite.combinations(chosen("fault=null,dead_model:0,'a b'"), [row])
+    assert [one[1] for one in found] == ["fault=null", "fault=dead_model:0", "fault='a b'"]
+
+
 @cache
 def nightly() -> list[Planned]:
     return plan(narrowed("nightly"), composed, Machine())
