@@ -51,10 +51,17 @@ def last_words(ranks: Path, lines: int = 15) -> str:
 
 
 def _hung_at(log: Path, lines: int) -> str:
-    """faulthandler writes the thread in question last, its innermost call first."""
-    said = tail(log, lines=2000, limit=1 << 20)
-    _, found, stack = said.rpartition(_CURRENT)
-    return "\n".join((found + stack).splitlines()[:lines]) if found else tail(log, lines)
+    """faulthandler says which thread was current, its innermost call first.
+
+    Helpers of the rank write theirs into the same log; the rank is where most calls are open.
+    """
+    _, *stacks = tail(log, lines=2000, limit=1 << 20).split(_CURRENT)
+    deepest = max((one.partition("\n\n")[0] for one in stacks), key=_depth, default="")
+    return "\n".join((_CURRENT + deepest).splitlines()[:lines]) if stacks else tail(log, lines)
+
+
+def _depth(stack: str) -> int:
+    return stack.count('  File "')
 
 
 def _from_summary(text: str) -> tuple[int | None, str]:

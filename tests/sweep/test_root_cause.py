@@ -80,8 +80,11 @@ def test_a_rank_that_hung_is_quoted_where_it_hung_however_deep_its_stack(tmp_pat
         "Fatal Python error: Aborted",
         "Thread 0x02 (most recent call first):", '  File "queue.py", line 1 in get',
         "Current thread 0x01 (most recent call first):", '  File "nccl.py", line 1 in wait', *calls,
-        "Extension modules: numpy (total: 1)",
+        "", "Extension modules: numpy (total: 1)",
     ]  # fmt: skip
+    helper = ["Fatal Python error: Aborted", "", "Current thread 0x03 (most recent call first):",
+              '  File "<string>", line 1 in <module>']  # fmt: skip
+    stacks += helper
     (rank_folder(tmp_path / "ranks", 0) / "stderr.log").write_text("\n".join(stacks))
     words = root_cause.last_words(tmp_path / "ranks").splitlines()
     assert words[1:3] == [stacks[3], stacks[4]]

@@ -71,6 +71,13 @@ class Sweep:
         jobs = json.loads((self.folder / "slurm.json").read_text())
         return next(job["id"] for case, job in jobs.items() if case.startswith(f"{arch}-"))
 
+    def held(self, arch: str) -> tuple[float, float]:
+        """From when to when Slurm says that the case's job held its nodes."""
+        shown = self.cluster.do("scontrol", "show", "job", self.job(arch))
+        times = [shown.partition(f"{name}=")[2].split()[0] for name in ("StartTime", "EndTime")]
+        start, end = (datetime.fromisoformat(time).timestamp() for time in times)
+        return start, end
+
     def until_it_trains(self, arch: str) -> None:
         lines = f"*/{arch}-*/launches/1_train/metrics.jsonl"
         until(lambda: any(path.read_text().count("\n") >= 3 for path in self.outputs.glob(lines)),
@@ -149,9 +156,7 @@ class TestASweepWhoseJobsEndInEveryWay:
 
     @pytest.mark.parametrize("arch", ["qwen3", "qwen3_moe"])
     def test_gives_back_what_a_crash_held(self, wrong: Wrong, arch: str) -> None:
-        sweep, facts = wrong.sweep, wrong.sweep.facts(arch)
-        shown = sweep.cluster.do("scontrol", "show", "job", sweep.job(arch))
-        freed = datetime.fromisoformat(shown.partition("EndTime=")[2].split()[0]).timestamp()
+        facts, (_, freed) = wrong.sweep.facts(arch), wrong.sweep.held(arch)
         assert freed - float(str(facts["started"])) - float(str(facts["seconds"])) < 30
 
     def test_never_runs_a_case_again(self, wrong: Wrong) -> None:
@@ -170,11 +175,7 @@ class TestASweepWhoseJobsEndInEveryWay:
         assert MAX_ARRAY_SIZE == 4
 
     def test_never_runs_more_at_once_than_it_may(self, wrong: Wrong) -> None:
-        spans = []
-        for arch in WRONG:
-            facts = wrong.sweep.facts(arch)
-            start, seconds = float(str(facts["started"])), float(str(facts["seconds"]))
-            spans.append((start, start + seconds))
+        spans = [wrong.sweep.held(arch) for arch in WRONG]
         together = [sum(start <= begin < end for start, end in spans) for begin, _ in spans]
         assert max(together) <= 3
 
