@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sweep.errors import RequestError
 from sweep.files import conf_dir
 from sweep.graph_breaks import Happening
+from sweep.patterns import Pattern
 
 FILE = "known_graph_breaks.yaml"
 
@@ -24,18 +25,9 @@ class KnownBreak(BaseModel):
 
     case: str = Field(min_length=1)  # glob on the case's id
     frame: str = Field(min_length=1)  # glob on file:line
-    reason: str = Field(min_length=1)  # regular expression, found anywhere
+    reason: Pattern  # regular expression, found anywhere
     why: str = Field(min_length=1)
     issue: str | None = None
-
-    @field_validator("reason")
-    @classmethod
-    def _is_pattern(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return value
 
     def concerns(self, case_id: str) -> bool:
         """Whether the break is expected in that case."""

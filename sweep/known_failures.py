@@ -21,6 +21,7 @@ from sweep.checks import CHECKS, Finding, Outcome
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.files import conf_dir
+from sweep.patterns import Pattern
 
 FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
@@ -33,21 +34,10 @@ class KnownFailure(BaseModel):
 
     case: str = Field(min_length=1)  # glob on the case's id
     check: str
-    message: str = Field(
-        min_length=1
-    )  # regular expression, found anywhere in the finding's message
+    message: Pattern  # found anywhere in the finding's message
     issue: str = Field(pattern="^https?://")
     until: date | None = None  # the last day on which it is expected
     line: int = Field(ge=1)  # where it is in the file
-
-    @field_validator("message")
-    @classmethod
-    def _is_pattern(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-        return value
 
     @field_validator("check")
     @classmethod
