@@ -42,8 +42,8 @@ class Trainer(Protocol):
         ...
 
     def launches(self, settings: Settings) -> list[Launch]:
-        """The starts that make up the case, in order."""
-        ...
+        """The starts that make up the case: the whole run, then one from each saved step on."""
+        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
@@ -83,6 +83,11 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
         return None
     one = launches[number - 1]
     return one, directory.parent / f"{number}_{one.name}"
+
+
+def forking_server(settings: Settings) -> list[str] | None:
+    """The built-in trainer's server, which forks any program with transformers imported."""
+    return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
 
 
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from sweep.trainers.base import Command, Launch, Trainer, before, torchrun, trai
 RESERVED = (launching.LOG, launching.PROCESS, "ranks")
 
 
-class CommandTrainer:
+class CommandTrainer(Trainer):
     """Fills in the words and files of `conf/trainer/*.yaml` and starts them."""
 
     def unavailable(self, settings: Settings) -> str | None:
@@ -37,10 +37,6 @@ class CommandTrainer:
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Only if the command asks where the checkpoint is."""
         return _uses(_conf(settings), "model")
-
-    def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; then one from each saved step on."""
-        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,9 +22,9 @@ from sweep.trainers.base import (
     Launch,
     Trainer,
     before,
+    forking_server,
     saves_at,
     torchrun,
-    train_and_resume,
 )
 from sweep.trainers.template import accumulation
 
@@ -43,7 +42,7 @@ NOT_FULL_ATTENTION = {
 """What `supports_context_parallel` of transformers 5.24 says no to, and why."""
 
 
-class HfTrainer:
+class HfTrainer(Trainer):
     """Translates a case into `TrainingArguments` and `DistributedConfig`."""
 
     def unavailable(self, settings: Settings) -> str | None:
@@ -60,10 +59,6 @@ class HfTrainer:
         """Always: it trains what is there."""
         return True
 
-    def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; then one from each saved step on."""
-        return train_and_resume(settings)
-
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> Command:
@@ -75,7 +70,7 @@ class HfTrainer:
 
     def server(self, settings: Settings) -> list[str] | None:
         """The built-in trainer's, which forks any program with transformers imported."""
-        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
+        return forking_server(settings)
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""

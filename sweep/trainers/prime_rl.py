@@ -26,7 +26,7 @@ from sweep.schema import (
 )
 from sweep.trainers import readers
 from sweep.trainers.abilities import untold
-from sweep.trainers.base import Command, Launch, Trainer, before, saves_at, train_and_resume
+from sweep.trainers.base import Command, Launch, Trainer, before, saves_at
 
 RUN = "run"  # its own folder in the launch's
 NONE = "None"  # TOML has no null; its parser reads this as one
@@ -44,7 +44,7 @@ METRICS = MetricsConf(
 )
 
 
-class PrimeRlTrainer:
+class PrimeRlTrainer(Trainer):
     """Translates a case into prime-rl's TOML."""
 
     def unavailable(self, settings: Settings) -> str | None:
@@ -72,10 +72,6 @@ class PrimeRlTrainer:
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Always: it trains what is there."""
         return True
-
-    def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; then one from each saved step on."""
-        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,16 +17,16 @@ from sweep.trainers.base import (
     Launch,
     Trainer,
     before,
+    forking_server,
     saves_at,
     torchrun,
-    train_and_resume,
 )
 
 MEMORY = ("compile", "compile_backend", "fullgraph", "ac", "act_offload", "optim_offload",
           "full_offload", "ep_backend")  # fmt: skip
 
 
-class SftTrainer:
+class SftTrainer(Trainer):
     """Translates a case into the trainer's config file."""
 
     def unavailable(self, settings: Settings) -> str | None:
@@ -50,10 +49,6 @@ class SftTrainer:
         """Always: it trains what is there."""
         return True
 
-    def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; then one from each saved step on."""
-        return train_and_resume(settings)
-
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> Command:
@@ -65,7 +60,7 @@ class SftTrainer:
 
     def server(self, settings: Settings) -> list[str] | None:
         """It has one for launches on one machine."""
-        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
+        return forking_server(settings)
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""

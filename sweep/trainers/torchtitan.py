@@ -31,7 +31,6 @@ from sweep.trainers.base import (
     before,
     saves_at,
     torchrun,
-    train_and_resume,
 )
 
 MODELS = {
@@ -54,7 +53,7 @@ METRICS = MetricsConf(
 )
 
 
-class TorchtitanTrainer:
+class TorchtitanTrainer(Trainer):
     """Translates a case into torchtitan's options."""
 
     def unavailable(self, settings: Settings) -> str | None:
@@ -83,10 +82,6 @@ class TorchtitanTrainer:
     def needs_checkpoint(self, settings: Settings) -> bool:
         """For its tokenizer alone: torchtitan builds its models itself."""
         return True
-
-    def launches(self, settings: Settings) -> list[Launch]:
-        """One from the first step to the last; then one from each saved step on."""
-        return train_and_resume(settings)
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
