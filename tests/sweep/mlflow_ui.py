@@ -143,11 +143,15 @@ class MlflowUi(Page):
     def curves(self, runs: int) -> dict[str, tuple[list[int], list[float]]]:
         """Run name -> steps and values that the chart draws, once it has that many runs."""
         script = """return [...document.querySelectorAll('.js-plotly-plot')].flatMap(
-            plot => (plot.data || []).map(line => [line.name, [...line.x], [...line.y]]))"""
+            plot => (plot.data || []).map(
+                line => [line.name, Array.from(line.x || []), Array.from(line.y || [])]))"""
 
         def drawn() -> dict[str, Any]:
             lines = {name: (x, y) for name, x, y in self.driver.execute_script(script)}
-            return lines if len(lines) == runs and self.all(".scatterlayer .trace path") else {}
+            # A chart has its lines before it has their points.
+            filled = [name for name, (x, y) in lines.items() if x and y]
+            paths = self.all(".scatterlayer .trace path")
+            return lines if len(filled) == len(lines) == runs and paths else {}
 
         return self.wait(drawn, f"the curves of {runs} runs")
 
