@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from sweep import schema
+from sweep import completion, schema
 from sweep.complaints import one_line
 from sweep.errors import MachineryError, RequestError
 from sweep.files import conf_dir
@@ -27,7 +27,10 @@ def main() -> int:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
     run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
     try:
-        run()
+        if completion.FLAGS & set(sys.argv[1:]):
+            completion.answer(sys.argv[1:], run)
+        else:
+            run()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
     except MachineryError as error:

@@ -30,12 +30,14 @@ Choices:
 {choices}
 
 Settings with their defaults:  python -m sweep arch=llama layout=single --cfg job
+Completion of all this (bash): eval "$(python -m sweep -sc install=bash)"
 Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as in
   {conf}
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
-sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline, sweep.sync.
+sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline (pin one),
+sweep.calibrate (thresholds), sweep.sync (record later), sweep.collect (of a detached sweep).
 Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
 (nothing could be started or recorded), 130 interrupted."""
 
