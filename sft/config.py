@@ -39,7 +39,8 @@ class DataConfig:
     micro_batch: int = 1
     """Rows a rank computes at once."""
     packed: bool = True
-    """Without it each document of a row is computed by itself: the same loss, if none leaks."""
+    """Without it each document of a row is computed by itself: the same loss, if none leaks. For
+    one process: ranks have different numbers of documents, and would wait for each other."""
     seed: int = 0
 
 
@@ -176,8 +177,11 @@ def check_ranges(config: Config) -> None:
     for name in ("aux_loss_coef", "router_bias_rate"):
         if (value := getattr(optim, name)) < 0:
             raise ConfigError(f"optim.{name}={value} must be 0 or more")
-    if not config.data.packed and config.layout.cp > 1:
-        raise ConfigError("data.packed=false computes whole documents; use layout.cp=1")
+    if not config.data.packed and config.layout.world_size > 1:
+        raise ConfigError(
+            "data.packed=false computes documents one by one, of which ranks have different "
+            "numbers; use layout.dp_shard=1 and layout.cp=1"
+        )
 
 
 def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None:

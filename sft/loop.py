@@ -61,7 +61,8 @@ class Trainer:
         self.step += 1
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
-        loss = self.ranks.sum(self.accumulate(batch, tokens))
+        # a batch without a token under the loss has a loss of 0, not one of 0 / 0
+        loss = self.ranks.sum(self.accumulate(batch, tokens.clamp(min=1)))
         norm, groups = gradients.norms(self.model.named_parameters(), self.ranks.device)
         gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
         self.optimizer.step()

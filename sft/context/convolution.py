@@ -45,7 +45,7 @@ def depthwise(x: Tensor, weight: Tensor, sequence: Sequence, dilation: int = 1) 
     """Causal convolution of every channel by itself, starting anew with each document.
 
     x [batch, channels, seq / n], weight [channels, taps]; returns x's shape in the weight's
-    dtype, summed in float32 or wider. Raises ValueError where a slice is shorter than the reach.
+    dtype, summed in float32 or wider. Raises `ConfigError` where a slice is shorter than the reach.
     """
     length, taps = x.shape[-1], weight.shape[-1]
     reach = (taps - 1) * dilation

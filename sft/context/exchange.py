@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sft import counters
 from sft.context.sequence import Sequence
+from sft.errors import ConfigError
 
 
 def all_to_all(x: Tensor, split_dim: int, join_dim: int, sequence: Sequence) -> Tensor:
@@ -49,15 +50,16 @@ def gather(x: Tensor, sequence: Sequence, dim: int = 1) -> Tensor:
 def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
     """The last `width` positions of the rank to the left along `dim`, zeros on the first rank.
 
-    Raises ValueError where a slice is shorter than the halo.
+    Raises `ConfigError` where a slice is shorter than the halo that it must hand on.
     """
+    if sequence.size == 1:
+        return x.new_zeros(*x.shape[:dim], width, *x.shape[dim + 1 :])
     if width > x.shape[dim]:
-        raise ValueError(
-            f"a slice of {x.shape[dim]} tokens is shorter than the {width} it must hand on"
+        raise ConfigError(
+            f"layout.cp={sequence.size} leaves a rank {x.shape[dim]} tokens, but a convolution "
+            f"reads {width} of its neighbour's; use data.seq_len={width * sequence.size} or more"
         )
     tail = x.narrow(dim, x.shape[dim] - width, width)
-    if sequence.size == 1:
-        return tail * 0
     tails = gather(tail, sequence, dim).unflatten(dim, (sequence.size, width))
     left = tails.index_select(dim, (sequence.place - 1).clamp(min=0)).squeeze(dim)
     return left * (sequence.place > 0)

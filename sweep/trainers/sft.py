@@ -41,8 +41,8 @@ class SftTrainer(Trainer):
                 return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
         if feature.full_offload and layout.world_size == 1:
             return "full offloading is FSDP's, which one process does not have"
-        if not feature.packed and layout.cp > 1:
-            return "documents are computed one by one, and not over ranks that share a sequence"
+        if not feature.packed and layout.world_size > 1:
+            return "documents are computed one by one, of which ranks have different numbers"
         return None
 
     def needs_checkpoint(self, settings: Settings) -> bool:

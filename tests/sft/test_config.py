@@ -44,6 +44,10 @@ def test_a_file_overrides_the_defaults_it_names(config_file: Path) -> None:
             {"memory": {"compile": True, "compile_backend": "eager", "ac": "selective"}},
             "use aot_eager",
         ),
+        (
+            {"data": {"packed": False}, "layout": {"dp_shard": 2}},
+            "use layout.dp_shard=1 and layout.cp=1",
+        ),
         ({"layout": {"dp_shard": 4, "ep": 3}}, "layout.ep=3 does not divide the world size 4"),
     ],
 )

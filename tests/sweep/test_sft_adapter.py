@@ -47,3 +47,10 @@ def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(
 def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: Path) -> None:
     [config] = configs(settings, tmp_path)
     assert config["checkpoint"] == {"save_at": [], "resume_from": None}
+
+
+def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None:
+    settings.feature.packed = False
+    assert "one by one" in str(trainers.load("sft").unavailable(settings))
+    settings.layout = schema.LayoutConf(world_size=1, dp_shard=1, cp=1, ep=1)
+    assert trainers.load("sft").unavailable(settings) is None

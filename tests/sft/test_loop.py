@@ -1,0 +1,58 @@
+"""Steps that are not like the others: nothing to train on, documents one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from sft.config import Config, DataConfig, ModelConfig
+from sft.data import IGNORED, Row
+from sft.loop import Trainer
+from sft.ranks import Ranks
+
+Checkpoint = Callable[[str], Path]
+ALONE = Ranks(0, 1, torch.device("cpu"))
+SEQ = 64
+
+
+def trainer(checkpoint: Checkpoint, arch: str, packed: bool = True) -> Trainer:
+    data = DataConfig(seq_len=SEQ, global_batch=1, packed=packed)
+    return Trainer(Config(model=ModelConfig(str(checkpoint(arch))), data=data), ALONE)
+
+
+def row_of(*lengths: int) -> Row:
+    """[1, seq] documents of these lengths, every token but their last trained on."""
+    labels = [
+        torch.arange(n).roll(-1).index_fill(0, torch.tensor([n - 1]), IGNORED) for n in lengths
+    ]
+    positions = torch.cat([torch.arange(n) for n in lengths])
+    return {
+        "input_ids": positions[None] + 5,
+        "labels": torch.cat(labels)[None],
+        "position_ids": positions[None],
+    }
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_batch_that_trains_on_no_token_has_no_loss_and_moves_nothing(
+    checkpoint: Checkpoint,
+) -> None:
+    llama, row = trainer(checkpoint, "llama"), row_of(SEQ)
+    record = llama.train_step(row | {"labels": row["labels"] * 0 + IGNORED})
+    assert (record["tokens"], record["loss"], record["grad_norm"]) == (0, 0.0, 0.0)
+    assert record["params_moved"] == 0.0
+    assert llama.train_step(row)["loss"] > 0, "and the model is whole"
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("arch", ["qwen3_5_dense", "qwen4_exp"])
+def test_a_document_by_itself_may_be_shorter_than_a_convolution_reaches(
+    checkpoint: Checkpoint, arch: str
+) -> None:
+    row = row_of(SEQ - 3, 2, 1)
+    alone = trainer(checkpoint, arch, packed=False).train_step(row)
+    packed = trainer(checkpoint, arch).train_step(row)
+    assert alone["loss"] == pytest.approx(packed["loss"], rel=1e-5)
