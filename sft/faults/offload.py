@@ -31,9 +31,9 @@ def act_offload_stale(at: Plant) -> None:
                 packed = pack(tensor)
                 if isinstance(packed, Tensor) or next(number) % at.strength:
                     return packed
-                device, values = packed
+                order, (device, values) = packed
                 shape = (values.shape, values.dtype, values.stride())
-                return device, buffers.setdefault(shape, values).copy_(values)
+                return order, (device, buffers.setdefault(shape, values).copy_(values))
 
             self.pack_hook = reuse
 

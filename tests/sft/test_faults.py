@@ -125,6 +125,16 @@ def test_an_edit_reaches_those_who_imported_the_function(plants: Any) -> None:
     assert documents.flatten().tolist() == [0, 0, 0, 1]  # missed one boundary
 
 
+def test_a_stale_activation_is_the_later_one_of_its_shape(plants: Any) -> None:
+    from sft.memory import offloading
+
+    FAULTS["act_offload_stale"].apply(plants())
+    hooks = offloading.ActivationsOnCPU(ALONE.device, set())
+    first, second = torch.rand(2, 3), torch.rand(2, 3)
+    packed = [hooks.pack_hook(x) for x in (first, second)]
+    assert [hooks.unpack_hook(x).tolist() for x in packed] == [second.tolist()] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
