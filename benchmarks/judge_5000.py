@@ -31,12 +31,13 @@ from pathlib import Path
 
 import yaml
 
-from sweep import judging, suite
 from sweep.case import Case
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.facts import save as save_facts
 from sweep.files import conf_dir, write_json
 from sweep.folder import this_driver
+from sweep.judge.recorded import judge_recorded
+from sweep.plan import suite
 from sweep.report import Result
 from sweep.results import load
 from sweep.store import End, Location, Reader, Writer
@@ -147,7 +148,7 @@ def judge(outputs: Path) -> float:
     began = time.perf_counter()
     reader = Reader.at(outputs)
     sweep = reader.find("latest")
-    results = judging.recorded(reader, sweep, outputs / sweep.sweep_id)
+    results = judge_recorded(reader, sweep, outputs / sweep.sweep_id)
     assert len(results) == len(cases())
     return time.perf_counter() - began
 

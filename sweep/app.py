@@ -57,7 +57,7 @@ def _foreground(config: DictConfig) -> int:
     from sweep import foreground
     from sweep.machine import this_machine
     from sweep.plan import plan_one
-    from sweep.suite import OF_THE_SWEEP
+    from sweep.plan.suite import OF_THE_SWEEP
 
     for key in OF_THE_SWEEP:
         if config.get(key):

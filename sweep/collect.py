@@ -7,9 +7,9 @@ from pathlib import Path
 
 from sweep import arguments, folder
 from sweep.arguments import OUTPUTS, SWEEP, Argument, Usage
-from sweep.earlier import Earlier, check_ended
 from sweep.errors import RequestError
 from sweep.machine import Machine
+from sweep.plan.earlier import Earlier, check_ended
 from sweep.session import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweep.case import Case
+from sweep.compiler.breaks import CompilerFacts
 from sweep.files import write_text
-from sweep.graph_breaks import CompilerFacts
 
 SCHEMA = 1
 

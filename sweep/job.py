@@ -16,9 +16,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from sweep import compiler_log, graph_breaks, launch, processes, trainers, warm
 from sweep import facts as facts_file
+from sweep import launch, processes, trainers, warm
 from sweep.case import Case, plain
+from sweep.compiler import breaks, log
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import write_json
@@ -135,14 +136,14 @@ def _launch(
     )
     env = launch.environment(settings.device.value, settings.gpus) | command.env
     if settings.feature.compile:
-        env = compiler_log.environment(env)
+        env = log.environment(env)
     done = launch.run(one, Command(command.argv), directory, env, watch, server)
     if done.refused and settings.launch.mode is None:  # nobody insisted on warm
         reason = done.refused
         done = launch.run(one, Command(command.argv), directory, env, watch)
         done.refused = reason
     if settings.feature.compile:
-        done.compiler = graph_breaks.read(directory)
+        done.compiler = breaks.read(directory)
     return done
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sweep import compile_cache, processes, root_cause, warm
+from sweep import processes, root_cause, warm
+from sweep.compiler import cache
 from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, Metrics
 from sweep.files import tail, write_json
@@ -60,7 +61,7 @@ class Watch:
 
 def environment(device: str, gpus: str | None) -> dict[str, str]:
     """The environment of a trainer's processes: ours, offline, with the GPUs of this case."""
-    env = {**os.environ, **_QUIET, **compile_cache.environment()}
+    env = {**os.environ, **_QUIET, **cache.environment()}
     env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it where ranks are several
     if device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""

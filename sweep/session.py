@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sweep import facts as facts_file
-from sweep import judging, launch, report, salvage, trainers, warm
+from sweep import launch, report, salvage, trainers, warm
 from sweep.checks import Context
-from sweep.earlier import Earlier
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.faults import Conclusion
 from sweep.files import config_dir_of
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
-from sweep.judge import judge, ready, unavailable
+from sweep.judge import closing, judge, ready, unavailable
 from sweep.machine import Machine
 from sweep.plan import Planned
+from sweep.plan.earlier import Earlier
 from sweep.progress import Progress
 from sweep.report import Result, rerun_command
 from sweep.schema import Settings
@@ -200,7 +200,7 @@ class Session:
 
     def _keep(self, result: Result) -> None:
         self._results[result.case.id] = result
-        judging.keep([result])
+        closing.keep([result])
         self._progress.ended(result.case.id, result.judgement.verdict.value)
 
     def _all_facts(self) -> dict[str, Facts]:
@@ -236,7 +236,7 @@ class Session:
                    if one.case.id in self._results]  # fmt: skip
         cut_off = interrupted or len(results) + len(self._left) < len(self.planned)
         end = End(cut_off, unfinished=bool(self._left))
-        results, problem = judging.close(self._store, self.folder, results, end)
+        results, problem = closing.close(self._store, self.folder, results, end)
         problem = self._problem or problem
         if results or problem or not self._left:
             report.show(self.folder, results, problem)

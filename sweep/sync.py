@@ -10,12 +10,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from sweep import arguments, judging, results
+from sweep import arguments, results
 from sweep import folder as sweep_folder
 from sweep.arguments import OUTPUTS, Usage
-from sweep.earlier import ASIDE
 from sweep.errors import MachineryError, RequestError
-from sweep.judge import ready
+from sweep.judge import closing, ready
+from sweep.plan.earlier import ASIDE
 from sweep.report import Result
 from sweep.report.runs import recorded
 from sweep.store import End, Location, Writer
@@ -57,7 +57,7 @@ def sync(location: Location, folder: Path) -> str:
     for result in todo:
         writer.record(result)
     ended = [one for one in found if not one.interrupted]
-    _, problem = judging.close(writer, folder, ended, _end(folder, len(ended)))
+    _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
     if problem is not None:
         raise MachineryError(problem)
     return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"

@@ -18,7 +18,7 @@ class CaseSweeper(BasicSweeper):
         """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
         from sweep.errors import RequestError
         from sweep.machine import this_machine
-        from sweep.request import Request
+        from sweep.plan.request import Request
         from sweep.session import Session
 
         assert self.hydra_context is not None

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import compile_cache, launch
+from sweep import launch
+from sweep.compiler import cache as compile_cache
 
 
 @pytest.fixture(autouse=True)

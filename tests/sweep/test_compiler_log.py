@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import compiler_log, graph_breaks
-from sweep.graph_breaks import CompilerFacts, Happening, relative
+from sweep.compiler import breaks as graph_breaks
+from sweep.compiler import log as compiler_log
+from sweep.compiler.breaks import CompilerFacts, Happening, relative
 
 PROGRAM = Path(__file__).with_name("breaking.py")
 BY_HAND = "Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None"

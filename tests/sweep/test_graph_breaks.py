@@ -7,12 +7,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import job, known_breaks, report
+from sweep import job, report
 from sweep.checks import Context, Finding, Outcome
 from sweep.checks import graph_breaks as the_check
+from sweep.compiler import known_breaks
+from sweep.compiler.breaks import CompilerFacts, Happening
 from sweep.errors import RequestError
 from sweep.facts import Facts, Metrics, Step
-from sweep.graph_breaks import CompilerFacts, Happening
 from sweep.judge import Verdict, judge
 from sweep.report import Result
 from tests.sweep.test_plan import planned

@@ -11,12 +11,12 @@ import pytest
 
 from sweep import facts as facts_file
 from sweep import judge as judge_module
-from sweep import judging, report, thresholds
-from sweep.arguments import run
+from sweep import report, thresholds
 from sweep.checks import CHECKS, Context, Finding, Outcome
 from sweep.facts import Facts, Step
 from sweep.files import write_json
-from sweep.judge import Verdict, unavailable
+from sweep.judge import Verdict, closing, unavailable
+from sweep.judge.__main__ import main
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
 from sweep.thresholds import Table
 from tests.sweep.conftest import CASE
@@ -42,7 +42,7 @@ def resumed(make_facts: Make, off_by: float) -> Facts:
 
 def judge_again(outputs: Path, **arguments: str) -> int:
     given = [f"{key}={value}" for key, value in {"outputs": str(outputs), **arguments}.items()]
-    return run(judging.USAGE, judging._command, given)
+    return main(given)
 
 
 def read_back(outputs: Path) -> dict[str, CaseRecord]:
@@ -142,7 +142,7 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     for result in results:
         writer.record(result)
-    judged, problem = judging.close(writer, outputs / SWEEP, results[:2], End(interrupted=True))
+    judged, problem = closing.close(writer, outputs / SWEEP, results[:2], End(interrupted=True))
     assert problem is None
     everything = f"{CASE.id}, other, last good {CASE.id}, pinned {CASE.id}"
     assert [result.judgement.findings[-1].message for result in judged] == [everything] * 2
@@ -168,7 +168,7 @@ def test_a_store_that_fails_leaves_the_judging_to_the_disk(
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     for result in results:
         writer.record(result)
-    judged, problem = judging.close(writer, outputs / SWEEP, results, End())
+    judged, problem = closing.close(writer, outputs / SWEEP, results, End())
     assert [one.judgement.findings[-1].message for one in judged] == [f"{CASE.id}, other"] * 2
     assert problem is not None
     assert "not in MLflow (http://127.0.0.1:9)" in problem
@@ -210,7 +210,7 @@ def test_a_case_that_cannot_run_is_recorded_with_its_reason_and_never_passes(
     cannot = report.Result(unavailable(case, "needs a GPU"), folder, "python -m sweep")
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     writer.record(ran[0])
-    judged, problem = judging.close(writer, outputs / SWEEP, [*ran, cannot], End())
+    judged, problem = closing.close(writer, outputs / SWEEP, [*ran, cannot], End())
     assert problem is None
     assert [one.judgement.verdict for one in judged] == [Verdict.PASSED, Verdict.UNAVAILABLE]
     there = read_back(outputs)["cannot"]
@@ -225,7 +225,7 @@ def test_a_case_that_cannot_run_is_recorded_with_its_reason_and_never_passes(
 def test_a_sweep_of_cases_that_cannot_run_makes_no_store(tmp_path: Path) -> None:
     cannot = report.Result(unavailable(CASE, "needs a GPU"), tmp_path / SWEEP / CASE.id, "")
     writer = Writer(Location.at(tmp_path), tmp_path / SWEEP)
-    judged, problem = judging.close(writer, tmp_path / SWEEP, [cannot], End())
+    judged, problem = closing.close(writer, tmp_path / SWEEP, [cannot], End())
     assert (judged, problem) == ([cannot], None)
     assert not (tmp_path / "mlflow.db").exists()
 

@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import known_failures, report
+from sweep import report
 from sweep.checks import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
-from sweep.judge import Judgement, Verdict, judge, ready
+from sweep.judge import Judgement, Verdict, judge, known_failures, ready
 from sweep.report import Result
 from tests.sweep.conftest import CASE
 

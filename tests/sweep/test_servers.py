@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import judging, report
+from sweep import report
 from sweep.facts import Facts, Step
+from sweep.judge import closing
 from sweep.store import End, Location, Reader, Writer
 from tests.sweep import servers, writers
 from tests.sweep.conftest import CASE
@@ -143,7 +144,7 @@ def test_a_server_that_never_answers_costs_less_than_a_minute_and_no_result(
         for result in results:
             writer.record(result)
         assert time.monotonic() - began < 1  # no case waits for it
-        judged, problem = judging.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
         assert time.monotonic() - began < 60
     assert problem is not None
     assert report.exit_code(judged, problem) == 3
@@ -163,7 +164,7 @@ def test_a_full_disk_costs_no_result(outputs: Path, make_facts: Make) -> None:
     try:
         for result in results:
             writer.record(result)
-        judged, problem = judging.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem is not None

@@ -8,12 +8,12 @@ import pytest
 
 from sweep import facts as facts_file
 from sweep import folder as sweep_folder
-from sweep import known_failures
-from sweep.earlier import Earlier
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts
+from sweep.judge import known_failures
 from sweep.machine import Machine
 from sweep.plan import Planned, plan
+from sweep.plan.earlier import Earlier
 from sweep.session import Session
 from sweep.store import Reader
 from tests.sweep.test_plan import COMMAND, composed

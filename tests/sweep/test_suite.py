@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from sweep import estimates, history, listing, shards, suite
 from sweep.errors import RequestError
 from sweep.files import conf_dir
 from sweep.machine import Machine
-from sweep.plan import Planned, plan, varying_keys
-from sweep.request import Request
-from sweep.store import Location
+from sweep.plan import Planned, estimates, listing, plan, shards, suite, varying_keys
+from sweep.plan.request import Request
+from sweep.store import Location, history
 from tests.sweep.test_plan import composed
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import judging
-from sweep.judge import Verdict
+from sweep.judge import Verdict, closing
 from sweep.report import Result
 from sweep.report.result import curves_address
 from sweep.report.runs import Run, recorded
@@ -59,7 +58,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
         writer = Writer(Location(address), folder)
         for result in left:
             writer.record(result)
-        judged, problem = judging.close(writer, folder, left, End())
+        judged, problem = closing.close(writer, folder, left, End())
         assert problem is None
         results = {result.case.id: result for result in judged}
         yield Recorded(MlflowUi(driver, address), MatrixPage(driver), folder, results, pictures)

@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep import compiler_log, launch, trainers, warm
+from sweep import launch, trainers, warm
 from sweep.case import settings_of
+from sweep.compiler import log as compiler_log
 from sweep.machine import Machine
 from tests.sweep.test_plan import composed
 from tests.sweep.test_warm import run

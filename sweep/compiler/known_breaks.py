@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from sweep.compiler.breaks import Happening
 from sweep.errors import RequestError
 from sweep.files import conf_dir
-from sweep.graph_breaks import Happening
 from sweep.patterns import Pattern
 
 FILE = "known_graph_breaks.yaml"

@@ -1,4 +1,4 @@
-"""What to run: the command line's choices -> an ordered list of cases, each there once."""
+"""Combinations of overrides -> an ordered list of cases, each there once."""
 
 from __future__ import annotations
 

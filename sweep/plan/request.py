@@ -10,12 +10,21 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from sweep import estimates, history, listing, shards, suite
-from sweep.earlier import Earlier
 from sweep.errors import RequestError
 from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
-from sweep.plan import Compose, Planned, plan, varying_keys
+from sweep.plan import (
+    Compose,
+    Planned,
+    estimates,
+    listing,
+    plan,
+    shards,
+    suite,
+    varying_keys,
+)
+from sweep.plan.earlier import Earlier
+from sweep.store import history
 
 
 @dataclass(frozen=True)

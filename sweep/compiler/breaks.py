@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from sweep.compiler_log import Record, records
+from sweep.compiler.log import Record, records
 from sweep.root_cause import rank_of
 
 REASON_LIMIT = 300

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweep import estimates
-from sweep.plan import Planned
+from sweep.plan import Planned, estimates
 from sweep.report.lines import say
 
 

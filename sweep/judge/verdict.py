@@ -1,18 +1,19 @@
-"""What the facts of a case mean: findings, and one verdict over them."""
+"""One case: the findings of every check over its facts, and one verdict over them."""
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 
 from pydantic import BaseModel
 
-from sweep import known_breaks, known_failures, thresholds
+from sweep import thresholds
 from sweep.case import Case
 from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost
 from sweep.checks.exit import timed_out
+from sweep.compiler import known_breaks
 from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.judge import known_failures
 
 
 class Verdict(StrEnum):
@@ -111,9 +112,3 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
         return Verdict.FIXED
     is_failed = Outcome.FAIL in {one.outcome for one in new}
     return Verdict.FAILED if is_failed else Verdict.INCONCLUSIVE
-
-
-if __name__ == "__main__":
-    from sweep.judging import main
-
-    sys.exit(main())

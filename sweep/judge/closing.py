@@ -1,0 +1,77 @@
+"""The end of a sweep: its cases judged together, its reports written, its run in MLflow ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sweep import report
+from sweep.checks import Context
+from sweep.errors import MachineryError
+from sweep.files import write_json
+from sweep.folder import read_plan
+from sweep.judge.recorded import judge_recorded, with_result
+from sweep.judge.verdict import judge
+from sweep.report import Result
+from sweep.results import FINDINGS, load_all
+from sweep.store import End, Reader, Writer
+
+
+def close(
+    writer: Writer, folder: Path, results: Sequence[Result], end: End
+) -> tuple[list[Result], str | None]:
+    """Judge a sweep that has just ended, write its reports, end its run.
+
+    Returns the results as judged, and what is wrong with MLflow; from disk where something is.
+    """
+    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
+        if results or not end.unfinished:
+            report.write(folder, results)
+        return list(results), None
+    try:
+        judged = _read_back(writer, folder, results)
+        problem = None
+    except MachineryError as error:
+        judged, problem = _on_disk(folder, results), str(error)
+    keep(judged)
+    report.write(folder, judged)
+    if complaint := report.draw_all(judged):
+        print(complaint, file=sys.stderr)
+    try:
+        if problem is None:
+            writer.finish(judged, end)
+    except MachineryError as error:
+        problem = str(error)
+    return judged, problem
+
+
+def keep(results: Sequence[Result]) -> None:
+    """Write findings.json of each case whose folder is here."""
+    for result in results:
+        if result.folder.is_dir():
+            write_json(result.folder / FINDINGS, result.judgement.model_dump(mode="json"))
+
+
+def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[Result]:
+    """The results as MLflow has them; one that is not there stays what it is."""
+    for result in results:
+        if result.facts is None:
+            writer.record(result)
+    writer.settle()
+    reader = Reader(writer.location)
+    experiment = str(read_plan(folder)["experiment"])
+    found = writer.call(
+        lambda: judge_recorded(reader, reader.find(folder.name, experiment), folder)
+    )
+    known = {one.case.id: one for one in found}
+    return [known.get(one.case.id, one) for one in results]
+
+
+def _on_disk(folder: Path, results: Sequence[Result]) -> list[Result]:
+    """Compared with each other and no earlier sweep: MLflow does not say what there was."""
+    everything = load_all(folder / case_id for case_id in read_plan(folder)["cases"])
+    known = Context(with_result((one.case.id, one.facts) for one in everything))
+    return [replace(one, judgement=judge(one.facts, known)) if one.facts else one
+            for one in results]  # fmt: skip

@@ -1,0 +1,65 @@
+"""A whole sweep, read back from MLflow and judged with everything it is compared with.
+
+Nothing that was recorded is changed by it but verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sweep.case import Case
+from sweep.checks import Context
+from sweep.facts import Facts
+from sweep.judge.verdict import Judgement, judge, unavailable
+from sweep.report import Result
+from sweep.report.runs import Run
+from sweep.store import CaseRecord, Reader, SweepRecord, verdicts
+
+
+def judge_recorded(reader: Reader, sweep: SweepRecord, folder: Path) -> list[Result]:
+    """The results of the sweep's cases, as planned; verdicts that changed are written to MLflow.
+
+    `folder` is the sweep's; a case that is not there says where it was.
+    """
+    cases = reader.cases(sweep)
+    context = Context(
+        sweep=with_result((case.case_id, case.facts) for case in cases),
+        last_good=reader.last_good(sweep),
+        pinned=reader.pinned(sweep),
+    )
+    results = [_result(case, context, reader, sweep, folder) for case in cases]
+    for case, result in zip(cases, results, strict=True):
+        verdicts.update(reader.location.client, case, result)
+    return _in_order(results, reader.plan(sweep)["cases"])
+
+
+def with_result(cases: Iterable[tuple[str, Facts | None]]) -> dict[str, Facts]:
+    """Facts by case id, of the cases that have a result."""
+    return {case_id: facts for case_id, facts in cases if facts and not facts.interrupted}
+
+
+def _result(
+    case: CaseRecord, context: Context, reader: Reader, sweep: SweepRecord, folder: Path
+) -> Result:
+    here = folder / case.case_id
+    return Result(
+        judgement=_judged(case, context),
+        folder=here if here.is_dir() else Path(case.tags["folder"]),
+        command=case.tags["command"],
+        facts=case.facts,
+        run=Run(uri=reader.location.shown, run_id=case.run_id, experiment_id=sweep.experiment_id),
+    )
+
+
+def _judged(case: CaseRecord, context: Context) -> Judgement:
+    if case.facts is None:
+        labels = Case.model_validate({**case.params, "id": case.case_id})
+        return unavailable(labels, case.tags.get("unavailable", "no reason is recorded"))
+    return judge(case.facts, context)
+
+
+def _in_order(results: Sequence[Result], planned: Sequence[str]) -> list[Result]:
+    """As they were planned; they may have run in any order."""
+    place = {case_id: number for number, case_id in enumerate(planned)}
+    return sorted(results, key=lambda result: place.get(result.case.id, len(place)))
