@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -80,6 +81,25 @@ def norms(
         dist.all_reduce(stacked)
     groups = dict(zip(squares, stacked.sqrt().tolist(), strict=True))
     return stacked.sum().sqrt().item(), groups
+
+
+@torch.no_grad()
+def digest(parameters: Iterable[nn.Parameter], device: torch.device) -> str:
+    """16 hex digits of all bits of this rank's gradients, for telling whether a repeat is one.
+
+    A norm says little of a change that is spread over a gradient; any changed bit shows here. The
+    bits are summed as integers where they are, so no order of summing matters.
+    """
+    found = (local(one.grad).flatten() for one in parameters if one.grad is not None)
+    sums = [bits_of(gradient).to(device) for gradient in found]
+    words = torch.stack(sums).tolist() if sums else []
+    return hashlib.sha256(str(words).encode()).hexdigest()[:16]
+
+
+def bits_of(flat: Tensor) -> Tensor:
+    """The bits of a vector, as an integer weighted by place, modulo 2**64."""
+    bits = flat.view(torch.int32 if flat.element_size() == 4 else torch.int16).long()
+    return (bits * torch.arange(1, 2 * len(bits), 2, device=bits.device)).sum()
 
 
 @torch.no_grad()

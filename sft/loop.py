@@ -64,6 +64,7 @@ class Trainer:
         # a batch without a token under the loss has a loss of 0, not one of 0 / 0
         loss = self.ranks.sum(self.accumulate(batch, tokens.clamp(min=1)))
         norm, groups = gradients.norms(self.model.named_parameters(), self.ranks.device)
+        gradient = gradients.digest(self.model.parameters(), self.ranks.device)
         gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
         self.optimizer.step()
         self.scheduler.step()
@@ -83,7 +84,7 @@ class Trainer:
             "peak_memory_gib": peak_memory_gib(self.ranks),
             "params_moved": moved,
             "fault": self.config.fault,
-            **self.evidence(batch),
+            **self.evidence(batch, gradient),
         }
 
     def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
@@ -127,14 +128,18 @@ class Trainer:
         labels = self.sequence(batch).local(batch["labels"])
         return (labels != IGNORED).sum().float().to(self.ranks.device)
 
-    def evidence(self, batch: Row) -> dict[str, Any]:
-        """What shows that every rank did its part: batch digests and counters, by rank."""
+    def evidence(self, batch: Row, gradient: str) -> dict[str, Any]:
+        """What shows that every rank did its part: digests and counters, by rank.
+
+        `gradient` is the digest of this rank's, before clipping.
+        """
         sequence = self.sequence(batch)
         seen = {key: sequence.local(rows) for key, rows in batch.items()}
         mine = {
             "digest": data.digest(seen),
             "rows": [data.digest(row) for row in split(batch, 1)],
             "rng": data.digest_of(checkpoint.rng(self.ranks.device).values()),
+            "gradient": gradient,
         }
         shares = {
             "cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1],
@@ -144,6 +149,7 @@ class Trainer:
         return {
             **over_ranks([rank["counters"] for rank in everyone]),
             "rng_digests": [rank["rng"] for rank in everyone],
+            "gradient_digests": [rank["gradient"] for rank in everyone],
             "buffers_digest": data.digest_of(untrained(self.model)),
             "batch_digests": [rank["digest"] for rank in everyone],
             "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),

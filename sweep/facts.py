@@ -37,6 +37,7 @@ class Step(BaseModel):
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
+    gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
     buffers_digest: str | None = None  # of what is saved but not trained
     fault: str | None = None  # planted
     choices_by_place: list[float] = Field(default_factory=list)  # tokens' choices, by their place

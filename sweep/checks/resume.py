@@ -2,12 +2,14 @@
 
 Batches, learning rate, random streams and buffers must be equal; losses and gradient norms agree
 within a threshold. With Adam's moments lost the first resumed step can still agree, so every later
-step counts.
+step counts. A resume is a repeat as well: where repeats are exact, gradients are equal to the bit,
+and memory that nobody wrote shows in them while losses still round to the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 
 from sweep import thresholds
 from sweep.checks.base import Context, Finding, Outcome
@@ -21,6 +23,7 @@ EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     ("random stream", lambda step: step.rng_digests),
     ("untrained buffers", lambda step: step.buffers_digest),
 )
+EXACT = ("cpu",)  # devices that add up in the same order each time
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:
@@ -50,14 +53,15 @@ def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding
         return _finding(Outcome.INCONCLUSIVE, message, folder=resumed.directory)
     compared = list(figures(pairs))
     metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
+    metrics |= _inexact_steps(pairs)
     try:
-        problem = _unequal(pairs) or _too_far(compared, facts)
+        problem = _unequal(pairs) or _too_far(compared, facts) or _no_repeat(pairs, facts)
     except RequestError as error:
         return _finding(Outcome.INCONCLUSIVE, str(error), metrics, resumed.directory)
-    outcome = Outcome.FAIL if problem else Outcome.PASS
-    finding = _finding(outcome, problem, metrics, resumed.directory if problem else "")
-    if problem:
-        finding.margin = _margin(compared, facts)
+    if not problem:
+        return _finding(Outcome.PASS, _unseen(pairs), metrics)
+    finding = _finding(Outcome.FAIL, problem, metrics, resumed.directory)
+    finding.margin = _margin(compared, facts)
     return finding
 
 
@@ -68,10 +72,10 @@ def figures(pairs: list[Pair]) -> Iterator[Series]:
         yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs, is_relative=False)
 
 
-def _margin(compared: Sequence[Series], facts: Facts) -> float:
-    """How many times its threshold the farthest figure is."""
-    limits = (thresholds.of_case("resume", (one.name,), facts.case) for one in compared)
-    return max(one.margin(limit) for one, limit in zip(compared, limits, strict=True))
+def _margin(compared: Sequence[Series], facts: Facts) -> float | None:
+    """How many times its threshold the farthest figure is; None if none has a threshold."""
+    limits = ((one, thresholds.configured("resume", one.name, facts.case)) for one in compared)
+    return max((one.margin(limit) for one, limit in limits if limit is not None), default=None)
 
 
 def _unequal(pairs: list[Pair]) -> str:
@@ -82,6 +86,38 @@ def _unequal(pairs: list[Pair]) -> str:
                     f"step {whole.step}: the {name} is {value(resumed)} resumed, "
                     f"{value(whole)} in the uninterrupted run"
                 )
+    return ""
+
+
+def _unseen(pairs: list[Pair]) -> str:
+    """Which of the figures that must be equal neither launch reports; empty if none is missing."""
+    steps = [step for pair in pairs for step in pair]
+    unseen = [name for name, value in EQUAL if all(value(step) in (None, []) for step in steps)]
+    return f"not compared, since it is not reported: {', '.join(unseen)}" if unseen else ""
+
+
+def _inexact_steps(pairs: list[Pair]) -> dict[str, float]:
+    """How many steps have other gradients, to the last bit; nothing where no digests are."""
+    if not all(step.gradient_digests for pair in pairs for step in pair):
+        return {}
+    other = sum(resumed.gradient_digests != whole.gradient_digests for resumed, whole in pairs)
+    return {"resume/inexact_steps": float(other)}
+
+
+def _no_repeat(pairs: list[Pair], facts: Facts) -> str:
+    """The first gradient that is not the same to the last bit, on a device that repeats itself."""
+    if facts.case.device not in EXACT:
+        return ""
+    for resumed, whole in pairs:
+        digests = zip_longest(resumed.gradient_digests, whole.gradient_digests)
+        ranks = [rank for rank, (ours, theirs) in enumerate(digests) if ours != theirs]
+        if ranks:
+            return (
+                f"step {whole.step}: the gradient is another in its last bits resumed than in the"
+                f" uninterrupted run (rank {', '.join(map(str, ranks))}): {facts.case.device}"
+                " repeats itself, so look for memory that is read before it is written, or for"
+                " something that depends on time"
+            )
     return ""
 
 

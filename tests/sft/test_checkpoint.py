@@ -21,7 +21,9 @@ from sft.ranks import Ranks
 
 Records = list[dict[str, Any]]
 ALONE = Ranks(0, 1, torch.device("cpu"))
-COMPARED = ("loss", "grad_norm", "lr", "batch_digests", "rng_digests", "buffers_digest")
+COMPARED = (
+    "loss", "grad_norm", "lr", "batch_digests", "rng_digests", "buffers_digest", "gradient_digests"
+)  # fmt: skip
 STEPS = 8
 
 

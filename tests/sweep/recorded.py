@@ -103,5 +103,6 @@ def _step(arch: str, layout: str, number: int, shift: Callable[[int], float]) ->
         global_batch_digest=f"batch{number}",
         batch_digests=[f"batch{number}rank{rank}" for rank in ranks],
         rng_digests=[f"rng{number}rank{rank}" for rank in ranks], buffers_digest="buffers",
+        gradient_digests=[f"gradient{number}rank{rank}" for rank in ranks],
         counters=COUNTERS.get(layout, {}),
     )  # fmt: skip

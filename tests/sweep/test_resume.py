@@ -21,7 +21,7 @@ def step(number: int, **changes: Any) -> Step:
     values = {
         "step": number, "loss": 3 - 0.1 * number, "grad_norm": 1.0 / number, "lr": 1e-4,
         "batch_digests": [f"rank0-{number}", f"rank1-{number}"], "rng_digests": [f"r{number}"],
-        "buffers_digest": "b",
+        "buffers_digest": "b", "gradient_digests": [f"g0-{number}", f"g1-{number}"],
     }  # fmt: skip
     return Step.model_validate(values | changes)
 
@@ -51,7 +51,10 @@ def changed(at: int, **changes: Any) -> list[Step]:
 def test_an_equal_continuation_passes_with_a_delta_of_zero(make_facts: Make) -> None:
     finding = checked(make_facts, AFTER)
     assert finding.outcome is Outcome.PASS
-    assert finding.metrics == {"resume/loss_delta_max": 0.0, "resume/grad_norm_delta_max": 0.0}
+    assert not finding.message
+    assert finding.metrics == {
+        "resume/loss_delta_max": 0.0, "resume/grad_norm_delta_max": 0.0, "resume/inexact_steps": 0.0
+    }  # fmt: skip
 
 
 def test_a_run_that_was_resumed_twice_is_compared_twice(make_facts: Make) -> None:
@@ -102,6 +105,48 @@ def test_what_must_be_equal_fails_where_losses_agree(
     assert f"step 6: {said}" in finding.message
 
 
+def test_a_gradient_that_differs_by_a_bit_on_one_rank_fails_where_all_else_agrees(
+    make_facts: Make,
+) -> None:
+    finding = checked(make_facts, changed(7, gradient_digests=["g0-7", "another"]))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("step 7: the gradient is another in its last bits")
+    assert "(rank 1)" in finding.message
+    assert finding.metrics["resume/inexact_steps"] == 1
+    assert finding.folder == "launches/2_resume"
+
+
+def test_what_explains_more_than_other_bits_is_said_first(make_facts: Make) -> None:
+    finding = checked(make_facts, changed(7, gradient_digests=["x", "y"], loss=1.0))
+    assert finding.message.startswith("step 7: loss is 1 resumed")
+
+
+def test_other_bits_are_counted_and_no_failure_on_a_device_that_adds_up_in_any_order(
+    make_facts: Make,
+) -> None:
+    facts = resumed_facts(make_facts, changed(7, gradient_digests=["x", "y"]), device="cuda",
+                          dtype="bfloat16")  # fmt: skip
+    finding = resume.check(facts, Context())
+    assert finding is not None
+    assert finding.outcome is Outcome.PASS
+    assert finding.metrics["resume/inexact_steps"] == 1
+
+
+def test_what_a_trainer_does_not_report_is_told(make_facts: Make) -> None:
+    silent = {"lr": None, "batch_digests": [], "rng_digests": [], "gradient_digests": []}
+    whole = [step(n, **silent) for n in range(1, 9)]
+    facts = make_facts(whole)
+    facts.launches += make_facts(whole[5:], name="resume").launches
+    facts.asked = {"resume_at": [5]}
+    finding = resume.check(facts, Context())
+    assert finding is not None
+    assert finding.outcome is Outcome.PASS
+    assert finding.message == (
+        "not compared, since it is not reported: learning rate, batch, random stream"
+    )
+    assert "resume/inexact_steps" not in finding.metrics
+
+
 def test_a_loss_that_is_no_number_is_far_from_everything(make_facts: Make) -> None:
     assert checked(make_facts, changed(7, loss=math.nan)).outcome is Outcome.FAIL
 
@@ -113,13 +158,27 @@ def test_too_little_to_compare_is_inconclusive(
     assert checked(make_facts, resumed).outcome is Outcome.INCONCLUSIVE
 
 
+def resumed_facts(make_facts: Make, after: list[Step], **labels: str) -> Facts:
+    facts = make_facts(WHOLE)
+    facts.launches += make_facts(after, name="resume").launches
+    facts.asked = {"resume_at": [5]}
+    facts.case = facts.case.model_copy(update=labels)
+    return facts
+
+
+def test_what_must_be_equal_fails_without_any_threshold_too(make_facts: Make) -> None:
+    finding = resume.check(
+        resumed_facts(make_facts, changed(6, lr=1.0), dtype="bfloat16"), Context()
+    )
+    assert finding is not None
+    assert finding.outcome is Outcome.FAIL
+    assert finding.margin is None
+
+
 def test_without_a_threshold_of_its_dtype_a_resume_is_no_pass_and_no_crash(
     make_facts: Make,
 ) -> None:
-    facts = make_facts(WHOLE)
-    facts.launches += make_facts(AFTER, name="resume").launches
-    facts.asked = {"resume_at": [5]}
-    facts.case = facts.case.model_copy(update={"dtype": "bfloat16"})
+    facts = resumed_facts(make_facts, AFTER, dtype="bfloat16")
     finding = resume.check(facts, Context())
     assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE
