@@ -45,9 +45,9 @@ counted.
   same code, and drift holds it against earlier nights; neither knows what is right. Packed rows
   are held against documents computed one by one (`feature=unpacked`), and the trainer's own
   tests compare with transformers.
-- Faults smaller than rounding (one unwritten row of size 1e-3 moves losses by one unit in the
-  last place: `grouped_rows_not_masked:0.001`), and in bfloat16 what bfloat16
-  rounds away: parity is exact in float32 only.
+- Faults smaller than rounding, where a case has no exact repeat (a resume on a CPU is one; layouts
+  and accelerators add up in other orders), and in bfloat16 what bfloat16 rounds away: parity is
+  exact in float32 only.
 - DeepEP's own faults, where its library is not installed, and those of accelerators' kernels on
   a machine without one.
 - Slower steps below the limit of `cost`, and slower kernels whose work is not on the CPU.

@@ -25,7 +25,9 @@ class Threshold(BaseModel):
     value: float = Field(gt=0)
     mean: float | None = Field(default=None, gt=0)  # of the signed mean over the steps
     source: str = Field(min_length=1)
+    mean_source: str = ""  # empty: the same
     calibration: dict[str, Any] | None = None  # the runs that it is derived from
+    mean_calibration: dict[str, Any] | None = None  # that the mean's bound is derived from
     arch: dict[str, Threshold] = Field(default_factory=dict)  # instead, for an architecture
     trainer: dict[str, Threshold] = Field(default_factory=dict)  # or for a trainer; goes before
 

@@ -85,14 +85,28 @@ def train(suite: str, outputs: Path) -> None:
 def _checked(found: Sequence[Population]) -> int:
     failed = False
     for one in found:
-        limit = thresholds.of(one.check, one.figure, one.device, one.dtype)
-        against = one.refusal or one.still_separates(limit.value)
-        print(f"{one.name}: threshold {limit.value:.1e} {against or 'separates'}"
+        limit = in_use(one)
+        against = one.refusal or one.still_separates(limit)
+        print(f"{one.name}: threshold {limit:.1e} {against or 'separates'}"
               + ("" if against else f" {len(one.correct)} correct runs (at most"
                  f" {one.largest_correct:.1e}) from {len(one.broken)} broken ones (at least"
                  f" {one.weakest.value:.1e})"))  # fmt: skip
         failed |= bool(against)
     return int(failed)
+
+
+def separated(found: Sequence[Population]) -> list[Population]:
+    """Those that have a threshold; the bound of a mean goes with that of its figure."""
+    names = {one.name for one in found if one.threshold is not None}
+    return [one for one in found if {one.name, one.name.removesuffix(".mean")} <= names]
+
+
+def in_use(one: Population) -> float:
+    """Today's threshold; raises RequestError where there is none."""
+    limit = thresholds.of(one.check, one.figure, one.device, one.dtype)
+    if one.is_mean and limit.mean is None:
+        raise RequestError(f"{one.name}: no bound of the mean is configured; run sweep.calibrate")
+    return limit.mean if one.is_mean and limit.mean is not None else limit.value
 
 
 def _calibrated(
@@ -103,7 +117,7 @@ def _calibrated(
     write_text(folder / page.PAGE, page.page(found, sweep.sweep_id, versions))
     page.draw(found, folder / page.PLOT)
     _record(reader, sweep, found, folder)
-    given = [one for one in found if one.threshold is not None]
+    given = separated(found)
     for one in given:
         print(f"{one.name}: threshold {one.threshold:.1e}; {one.weakest.case} is off"
               f" {one.separation:.0f} times as far as any correct run")  # fmt: skip
@@ -128,7 +142,8 @@ def _record(reader: Reader, sweep: SweepRecord, found: Sequence[Population], fol
             client.log_artifact(sweep.run_id, str(folder / name))
         for one in found:
             if one.threshold is not None:
-                key = f"calibration/{one.check}_{one.figure}"
+                mean = "_mean" if one.is_mean else ""
+                key = f"calibration/{one.check}_{one.figure}{mean}"
                 client.log_metric(sweep.run_id, f"{key}_threshold", one.threshold)
                 client.log_metric(sweep.run_id, f"{key}_separation", one.separation)
 

@@ -20,24 +20,27 @@ HEAD = """\
 
 
 def entry(one: Population, sweep: str, versions: Mapping[str, str], day: date) -> dict[str, Any]:
-    """A threshold with its provenance."""
-    weakest = one.weakest
+    """A threshold with its provenance, or that of its mean."""
+    source = (
+        f"calibrated: correct at most {one.largest_correct:.1e}, broken at least"
+        f" {one.weakest.value:.1e}"
+    )
+    runs = {"date": day.isoformat(), "sweep": sweep, **provenance(one), **versions}
+    if one.is_mean:
+        return {"mean": one.threshold, "mean_source": source, "mean_calibration": runs}
+    return {"value": one.threshold, "source": source, "calibration": runs}
+
+
+def provenance(one: Population) -> dict[str, Any]:
+    """The runs that a threshold is derived from."""
     return {
-        "value": one.threshold,
-        "source": f"calibrated: correct at most {one.largest_correct:.1e}, broken at least"
-        f" {weakest.value:.1e}",
-        "calibration": {
-            "date": day.isoformat(),
-            "sweep": sweep,
-            "correct_runs": len(one.correct),
-            "correct_at_most": float(f"{one.largest_correct:.3g}"),
-            "floor": float(f"{one.floor:.3g}"),
-            "broken_runs": len(one.broken),
-            "broken_at_least": float(f"{weakest.value:.3g}"),
-            "weakest": weakest.case,
-            "separation": float(f"{one.separation:.3g}"),
-            **versions,
-        },
+        "correct_runs": len(one.correct),
+        "correct_at_most": float(f"{one.largest_correct:.3g}"),
+        "floor": float(f"{one.floor:.3g}"),
+        "broken_runs": len(one.broken),
+        "broken_at_least": float(f"{one.weakest.value:.3g}"),
+        "weakest": one.weakest.case,
+        "separation": float(f"{one.separation:.3g}"),
     }
 
 
@@ -48,7 +51,9 @@ def write(
     path = folder / CALIBRATED
     table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
     for one in found:
-        kinds = table.setdefault(one.check, {}).setdefault(one.figure, {})
-        kinds.setdefault(one.device, {})[one.dtype] = entry(one, sweep, versions, day)
+        dtypes = table.setdefault(one.check, {}).setdefault(one.figure, {})
+        dtypes = dtypes.setdefault(one.device, {})
+        before = dtypes.get(one.dtype, {}) if one.is_mean else {}  # a mean goes with its value
+        dtypes[one.dtype] = before | entry(one, sweep, versions, day)
     write_text(path, HEAD + yaml.safe_dump(table, sort_keys=False, width=100))
     return path

@@ -18,8 +18,10 @@ INTRODUCTION = """\
 
 Made by `python -m sweep.calibrate` from sweep {sweep}, {versions}. A threshold is the geometric
 mean of the largest correct and the smallest broken delta; less than a factor of {factor:g} apart,
-there is none. Deltas of `resume` are absolute, those of `parity` relative. Where correct runs are
-equal to the last bit, one unit in the last place of float32 stands for their delta.
+there is none. Deltas of `resume` are absolute, those of `parity` relative; `choices` counts places
+of the batch. Where correct runs are equal to the last bit, one unit in the last place of float32 (a
+place, where they are counted) stands for their delta. A case counts by its farthest step, and for
+`mean` by the signed mean over the steps.
 
 ![all deltas]({plot})
 
@@ -79,12 +81,17 @@ def draw(found: Sequence[Population], path: Path) -> None:
         _draw(axes, one, len(found) - 1 - row)
     axes.set_xscale("log")
     axes.set_ylim(-0.6, len(found) - 0.3)
-    axes.set_yticks(range(len(found)), [f"{one.check}\n{one.figure}" for one in reversed(found)])
-    axes.set_xlabel("largest difference over the steps")
+    axes.set_yticks(range(len(found)), [_label(one) for one in reversed(found)])
+    axes.set_xlabel("largest difference over the steps, or size of its mean")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=8, frameon=False)
     figure.tight_layout()
     canvas.print_png(path)
+
+
+def _label(one: Population) -> str:
+    """Beside a row of the plot: `parity`, and below it `loss, mean`."""
+    return f"{one.check}\n{one.figure}{', mean' if one.is_mean else ''}"
 
 
 def _draw(axes: Axes, one: Population, height: int) -> None:
@@ -94,7 +101,7 @@ def _draw(axes: Axes, one: Population, height: int) -> None:
     axes.plot(seen, [height + 0.12] * len(seen), "o", color=CORRECT,
               label="correct" if first else None)  # fmt: skip
     axes.plot([one.floor] * len(zeros), [height + 0.12] * len(zeros), "<", mfc="none",
-              color=CORRECT, label="correct, below float32" if first else None)  # fmt: skip
+              color=CORRECT, label="correct, below what it can show" if first else None)  # fmt: skip
     values = [delta.value for delta in one.broken if delta.value > 0]
     axes.plot(values, [height - 0.12] * len(values), "x", color=BROKEN,
               label="broken" if first else None)  # fmt: skip

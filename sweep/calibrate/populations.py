@@ -3,59 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from sweep.calibrate.rule import FLOAT32_EPS, Delta, Population
 from sweep.checks import peers, resume
 from sweep.checks.comparison import Comparison
-from sweep.checks.differences import Series, in_common
+from sweep.checks.differences import Series, in_common, places_apart
 from sweep.facts import Facts
 
 Plan = Mapping[str, Sequence[str]]
 """`check.figure` -> the faults that the figure is to show."""
+CHOICES = "choices"
+"""How many places of the batch have tokens of another expert or key, at the first such step."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How far a case is, at its farthest step and on average, and the least that could be seen.
+
+    A count has no average: None.
+    """
+
+    largest: float
+    floor: float
+    mean: float | None = None
+    mean_floor: float = 0.0
 
 
 def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
-    """A population for each figure of the plan and each device and dtype that there are."""
+    """Those of each figure of the plan, and of its mean, on each device and dtype that there are."""
     kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
-    return [
-        population(every, kind, figure, faults) for kind in kinds for figure, faults in plan.items()
-    ]
+    pairs = [(kind, figure) for kind in kinds for figure in plan]
+    return list(chain.from_iterable(
+        of_figure(every, kind, figure, plan[figure]) for kind, figure in pairs))  # fmt: skip
 
 
-def population(
+def of_figure(
     every: Mapping[str, Facts], kind: tuple[str, str], name: str, faults: Sequence[str]
-) -> Population:
+) -> Iterator[Population]:
     """The deltas of `check.figure`: of clean cases, and of those with one of the faults."""
     check, _, figure = name.partition(".")
-    correct, broken, floor = [], [], 0.0
-    for facts in every.values():
-        fault = facts.case.fault
-        if (facts.case.device, facts.case.dtype) != kind:
-            continue
-        if fault is not None and fault.partition(":")[0] not in faults:
-            continue
-        compared = [one for one in compare(check, facts, every) if belongs(one, figure)]
-        if not compared:
-            continue
-        delta = Delta(facts.case.id, max(one.largest for one in compared), fault)
-        if fault is None:
-            correct.append(delta)
-            floor = max(floor, *map(resolution, compared))
-        else:
-            broken.append(delta)
-    return Population(check, figure, *kind, correct, broken, floor)
+    seen = [
+        (facts, found)
+        for facts in every.values()
+        if (facts.case.device, facts.case.dtype) == kind and _counts(facts, faults)
+        if (found := measured(check, figure, facts, every)) is not None
+    ]
+    yield _population((check, figure, *kind), [(one, found.largest) for one, found in seen],
+                      [found.floor for one, found in seen if one.case.fault is None])  # fmt: skip
+    means = [(one, found.mean) for one, found in seen if found.mean is not None]
+    if means or figure != CHOICES:
+        floors = [found.mean_floor for one, found in seen if one.case.fault is None]
+        yield _population((check, figure, *kind), means, floors, is_mean=True)
+
+
+def _counts(facts: Facts, faults: Sequence[str]) -> bool:
+    """A case without a fault, or with one that the figure is to show."""
+    return facts.case.fault is None or facts.case.fault.partition(":")[0] in faults
+
+
+def _population(
+    name: tuple[str, str, str, str], sizes: Sequence[tuple[Facts, float]], floors: Sequence[float],
+    is_mean: bool = False,
+) -> Population:  # fmt: skip
+    deltas = [Delta(facts.case.id, size, facts.case.fault) for facts, size in sizes]
+    correct = [one for one in deltas if one.fault is None]
+    broken = [one for one in deltas if one.fault is not None]
+    return Population(*name, correct, broken, max(floors, default=0.0), is_mean)
+
+
+def measured(check: str, figure: str, facts: Facts, every: Mapping[str, Facts]) -> Measured | None:
+    """How far a case is from what it must equal; None where there is nothing to compare."""
+    if figure == CHOICES:
+        return _choices(beside(check, facts, every))
+    compared = [one for one in compare(check, facts, every) if belongs(one, figure)]
+    if not compared:
+        return None
+    return Measured(
+        largest=max(one.largest for one in compared),
+        floor=max(map(resolution, compared)),
+        mean=max(abs(one.mean) for one in compared),
+        mean_floor=max(resolution(one) / len(one.points) for one in compared),
+    )
+
+
+def _choices(compared: Comparison | None) -> Measured | None:
+    """None as well where neither of the two reports choices: it has none."""
+    if compared is None or not any(one.choices_by_place for pair in compared.pairs for one in pair):
+        return None
+    return Measured(float(places_apart(compared.after[0]) if compared.after else 0), floor=1.0)
+
+
+def beside(check: str, facts: Facts, every: Mapping[str, Facts]) -> Comparison | None:
+    """A case beside its reference in the sweep; None where it is the reference itself."""
+    candidates = filter(peers.is_whole, peers.candidates(facts, every))
+    reference = next(iter(candidates), None)
+    if reference is None or facts.case.id == reference.case.id:
+        return None
+    return Comparison(facts, reference, reference.case.id, check)
 
 
 def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series]:
     """The figures of a case beside what they must equal, as that check compares them."""
     if check == "resume":
         return list(_resumed(facts))
-    candidates = filter(peers.is_whole, peers.candidates(facts, every))
-    reference = next(iter(candidates), None)
-    if reference is None or facts.case.id == reference.case.id:
-        return []
-    return Comparison(facts, reference, reference.case.id, check).series
+    compared = beside(check, facts, every)
+    return compared.series if compared else []
 
 
 def belongs(one: Series, figure: str) -> bool:

@@ -2,8 +2,9 @@
 
 Where the two are less than a factor of `FACTOR` apart there is none to give. Correct runs are often
 equal to the last bit: the largest correct delta is then no less than the `floor`, the smallest
-difference that the figure can have at its size (one unit in the last place of float32), below which
-a measured zero says nothing.
+difference that the figure can have at its size (one unit in the last place of float32; one, where
+places are counted), below which a measured zero says nothing. The mean over the steps gets a bound
+by the same rule, from the means of the same runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FLOAT32_EPS = 2.0**-23
 
 @dataclass(frozen=True)
 class Delta:
-    """How far one run is, at its farthest step, from what it must equal."""
+    """How far one run is, at its farthest step or on average, from what it must equal."""
 
     case: str
     value: float
@@ -36,11 +37,13 @@ class Population:
     correct: Sequence[Delta]
     broken: Sequence[Delta]
     floor: float
+    is_mean: bool = False  # of the signed mean over the steps, not of the farthest step
 
     @property
     def name(self) -> str:
         """As in conf/thresholds.yaml."""
-        return f"{self.check}.{self.figure}.{self.device}.{self.dtype}"
+        name = f"{self.check}.{self.figure}.{self.device}.{self.dtype}"
+        return f"{name}.mean" if self.is_mean else name
 
     @property
     def largest_correct(self) -> float:

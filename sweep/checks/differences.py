@@ -95,7 +95,7 @@ class Series:
             f"steps {self.points[0].step} to {self.points[-1].step}: {self.name} is off by"
             f" {self.mean:+.2e}{unit} on average, to one side, from {theirs} (at most"
             f" {abs(worst.signed):.2e}, relative {abs(worst.relative):.2e}, at step {worst.step});"
-            f" threshold of the mean {limit.mean:.1e}{unit} ({limit.source})"
+            f" threshold of the mean {limit.mean:.1e}{unit} ({limit.mean_source or limit.source})"
         )
 
 

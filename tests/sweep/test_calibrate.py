@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from sweep import thresholds
 from sweep.calibrate import config, page
-from sweep.calibrate.__main__ import main, plan_of
+from sweep.calibrate.__main__ import in_use, main, plan_of, separated
 from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
 from sweep.case import fault_suffix
@@ -182,10 +183,13 @@ def test_each_resume_counts_by_its_farthest_step(resumed: Make) -> None:
         resumed("other", [9.0, 9.0], "resume_ignored"),
     ]
     plan = {"resume.loss": ["resume_without_moments"]}
-    (found,) = populations({one.case.id: one for one in every}, plan)
+    found, mean = populations({one.case.id: one for one in every}, plan)
     assert [(one.case, one.value) for one in found.correct] == [("good", 0.0)]
     assert [(one.case, one.value) for one in found.broken] == [("lost", 0.25)]
     assert found.floor == 5.0 * 2.0**-23, "what float32 can show at a loss of 5"
+    assert mean.name == "resume.loss.cpu.float32.mean"
+    assert [(one.case, one.value) for one in mean.broken] == [("lost", 0.125)]
+    assert mean.floor == found.floor / 2, "one unit in one of two steps"
 
 
 def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
@@ -199,8 +203,54 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
     every = [layout("single", 1, 2.0), layout("fsdp2_ep2", 2, 2.0 + 2e-6)]
     every.append(layout("fsdp2_ep2", 2, 2.2, "ep_grad_scaled:1.1"))
     cases = {one.case.id: one for one in every}
-    (found,) = populations(cases, {"parity.grad_norm": ["ep_grad_scaled"]})
+    found, mean = populations(cases, {"parity.grad_norm": ["ep_grad_scaled"]})
     assert [one.case for one in found.correct] == ["a-fsdp2_ep2-base"]
     assert found.correct[0].value == pytest.approx(1e-6)
     assert found.broken[0].value == pytest.approx(0.1)
     assert found.threshold == pytest.approx(math.sqrt(1e-6 * 0.1), rel=0.01)
+    assert mean.is_mean
+    assert mean.correct[0].value == pytest.approx(1e-6)
+
+
+def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_facts: Make) -> None:
+    def layout(case_id: str, world_size: int, apart: int, fault: str | None = None) -> Facts:
+        places = [2.0] * apart + [1.0] * (256 - apart)
+        facts = make_facts(steps([8.0] * 5, choices_by_place=places,
+                                 counters={"choices_fingerprint": sum(places)}))  # fmt: skip
+        facts.asked |= {"cp": 1, "ep": world_size}
+        labels = {"arch": "a", "feature": "base", "layout": case_id, "world_size": world_size}
+        return named(facts, f"a-{case_id}-base{fault_suffix(fault)}", fault=fault, **labels)
+
+    every = [layout("single", 1, 0), layout("fsdp2_ep2", 2, 0)]
+    every.append(layout("fsdp2_ep2", 2, 16, "router_bf16:1"))
+    (found,) = populations({one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]})
+    assert [one.value for one in found.correct] == [0.0]
+    assert [one.value for one in found.broken] == [16.0]
+    assert (found.floor, found.threshold) == (1.0, 4.0)
+    for facts in every:
+        for step in facts.steps:
+            step.choices_by_place = []
+    (none,) = populations({one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]})
+    assert not none.correct
+
+
+def test_the_bound_of_a_mean_is_written_with_its_figure_and_never_alone(tmp_path: Path) -> None:
+    value = population([0], [1e-3])
+    mean = dataclasses.replace(value, broken=[Delta("bad", 1e-4, "f")], is_mean=True)
+    path = config.write(tmp_path, [value, mean], "s", {}, dt.date(2026, 1, 1))
+    written = yaml.safe_load(path.read_text())["resume"]["loss"]["cpu"]["float32"]
+    assert written["value"] == value.threshold
+    assert written["mean"] == mean.threshold == pytest.approx(math.sqrt(FLOOR * 1e-4), rel=0.01)
+    assert written["mean_calibration"]["weakest"] == "bad"
+    thresholds.Threshold.model_validate(written)
+    path = config.write(tmp_path, [value], "later", {}, dt.date(2026, 1, 2))
+    assert "mean" not in yaml.safe_load(path.read_text())["resume"]["loss"]["cpu"]["float32"]
+    too_close = population([1e-4], [5e-4])
+    assert separated([too_close, mean]) == []
+    assert separated([value, mean]) == [value, mean]
+
+
+def test_a_mean_without_a_bound_in_use_is_a_wrong_request_and_names_the_command() -> None:
+    mean = Population("cost", "memory_growth", "cpu", "float32", [], [], FLOOR, is_mean=True)
+    with pytest.raises(RequestError, match="no bound of the mean is configured; run"):
+        in_use(mean)
