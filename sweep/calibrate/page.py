@@ -101,7 +101,7 @@ def _draw(axes: Axes, one: Population, height: int) -> None:
     axes.plot(seen, [height + 0.12] * len(seen), "o", color=CORRECT,
               label="correct" if first else None)  # fmt: skip
     axes.plot([one.floor] * len(zeros), [height + 0.12] * len(zeros), "<", mfc="none",
-              color=CORRECT, label="correct, below what it can show" if first else None)  # fmt: skip
+              color=CORRECT, label="correct, too small to see" if first else None)  # fmt: skip
     values = [delta.value for delta in one.broken if delta.value > 0]
     axes.plot(values, [height - 0.12] * len(values), "x", color=BROKEN,
               label="broken" if first else None)  # fmt: skip

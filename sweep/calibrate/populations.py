@@ -32,7 +32,7 @@ class Measured:
 
 
 def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
-    """Those of each figure of the plan, and of its mean, on each device and dtype that there are."""
+    """Those of each figure of the plan, and of its mean, on each device and dtype there is."""
     kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
     pairs = [(kind, figure) for kind in kinds for figure in plan]
     return list(chain.from_iterable(
