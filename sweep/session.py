@@ -122,9 +122,7 @@ class Session:
 
     def gpus_of(self, index: int) -> int:
         """How many GPUs of this machine the job needs."""
-        settings = self.runnable[index].settings
-        on_gpu = settings.device.value == "cuda"
-        return settings.layout.world_size // settings.layout.nodes if on_gpu else 0
+        return self.runnable[index].settings.gpus_per_node
 
     def has_facts(self, index: int) -> bool:
         """Whether the job left what a case leaves at its end."""

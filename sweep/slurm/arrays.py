@@ -32,8 +32,7 @@ class Array:
 def shape_of(settings: Settings) -> Shape:
     """The nodes and GPUs of the layout, and one CPU a rank."""
     layout = settings.layout
-    ranks = layout.world_size // layout.nodes
-    return Shape(layout.nodes, ranks if settings.device.value == "cuda" else 0, ranks)
+    return Shape(layout.nodes, settings.gpus_per_node, layout.ranks_per_node)
 
 
 def minutes(settings: Settings) -> int:

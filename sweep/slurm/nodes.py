@@ -30,7 +30,7 @@ def command(layout: LayoutConf, ranks: Path, program: Sequence[str]) -> list[str
         "--overlap",  # the job's own process holds the first node's share
         "--kill-on-bad-exit=1", "--wait=10",  # a node that ended ends the others
         sys.executable, "-m", "sweep.slurm.nodes", str(layout.nodes),
-        str(layout.world_size // layout.nodes), socket.gethostname(), str(_free_port()), str(ranks),
+        str(layout.ranks_per_node), socket.gethostname(), str(_free_port()), str(ranks),
         *program,
     ]  # fmt: skip
 

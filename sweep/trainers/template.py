@@ -56,7 +56,7 @@ def values_of(
         "feature": settings.feature.name, "scale": settings.scale.name,
         "device": case["device"], "dtype": case["dtype"], "seed": settings.seed,
         "world_size": layout.world_size, "nodes": layout.nodes,
-        "ranks_per_node": layout.world_size // layout.nodes,
+        "ranks_per_node": layout.ranks_per_node,
         "dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep,
         "steps": settings.steps, "first_step": launch.first_step,
         "save_at": saves_at(settings, launch),

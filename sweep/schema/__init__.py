@@ -1,0 +1,101 @@
+"""The typed shape of the configuration; `conf/` holds the values, this says what may be there.
+
+An unknown key or a wrong type in any file of `conf/` is an error while composing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+from sweep.schema.case import (
+    ActivationCheckpointing,
+    ArchConf,
+    DataConf,
+    Device,
+    Dtype,
+    ExpertDispatch,
+    FeatureConf,
+    LaunchConf,
+    LaunchMode,
+    LayoutConf,
+    OptimConf,
+    ScaleConf,
+)
+from sweep.schema.trainer import (
+    TRAINERS,
+    CommandConf,
+    HfSharding,
+    HfTrainerConf,
+    MetricsConf,
+    MetricsFormat,
+    PrimeRlConf,
+    ResumeConf,
+    SftConf,
+    TorchtitanConf,
+    TrainerConf,
+)
+
+__all__ = [
+    "TRAINERS", "ActivationCheckpointing", "ArchConf", "CommandConf", "DataConf", "Device", "Dtype",
+    "ExpertDispatch", "FeatureConf", "HfSharding", "HfTrainerConf", "LaunchConf", "LaunchMode",
+    "LayoutConf", "MetricsConf", "MetricsFormat", "OptimConf", "PrimeRlConf", "ResumeConf",
+    "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf", "TrainerConf", "register",
+]  # fmt: skip
+
+
+@dataclass
+class SuiteConf:
+    """A named set of cases; its name is the MLflow experiment."""
+
+    name: str = MISSING
+    rows: list[dict[str, Any]] = MISSING  # each the product of what it lists
+    caught_by: dict[str, list[str]] = field(default_factory=dict)  # check -> faults it is meant for
+    calibrates: dict[str, list[str]] = field(default_factory=dict)  # check.figure -> faults to show
+
+
+@dataclass
+class Settings:
+    """One composed case."""
+
+    arch: ArchConf = field(default_factory=ArchConf)
+    layout: LayoutConf = field(default_factory=LayoutConf)
+    feature: FeatureConf = field(default_factory=FeatureConf)
+    trainer: TrainerConf = field(default_factory=TrainerConf)
+    scale: ScaleConf = field(default_factory=ScaleConf)
+    data: DataConf = field(default_factory=DataConf)
+    optim: OptimConf = field(default_factory=OptimConf)
+    launch: LaunchConf = field(default_factory=LaunchConf)
+    dtype: Dtype = Dtype.float32
+    device: Device = Device.auto
+    steps: int = 5
+    seed: int = 0
+    attention_dropout: float = 0.0
+    fault: str | None = None  # name[:strength] of one to plant, to see what catches it
+    outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
+    suite: SuiteConf | None = None
+    shard: str | None = None  # I/N: the I-th of N parts
+    resume_sweep: str | None = None  # an earlier sweep's id, or latest: run what it left out
+    rerun: str | None = None  # failed: run what failed in that sweep instead
+    plan: bool = False  # list what would run, and run nothing
+    detach: bool = False  # submit and return; python -m sweep.collect judges later
+    sweep_id: str | None = None  # set by the sweep for its jobs
+    case_id: str | None = None  # likewise
+    gpus: str | None = None  # likewise: what the launcher reserved for the job
+
+    @property
+    def gpus_per_node(self) -> int:
+        """How many GPUs the case takes on each of its nodes: one a rank, or none."""
+        return self.layout.ranks_per_node if self.device is Device.cuda else 0
+
+
+def register() -> None:
+    """Make the schema known to Hydra: the root, and one for each kind of trainer."""
+    from hydra.core.config_store import ConfigStore  # jobs have no need of Hydra
+
+    store = ConfigStore.instance()
+    store.store(name="sweep_schema", node=Settings)
+    for name, node in TRAINERS.items():
+        store.store(group="schema/trainer", name=name, node=node)
