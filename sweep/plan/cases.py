@@ -54,7 +54,7 @@ def plan_one(
     settings = settings_of(config, machine)
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
-    unavailable = _unavailable(settings) or _unreachable(settings, config)
+    unavailable = _unavailable(settings) or _too_large(settings, config, machine)
     return Planned(case, settings, tuple(overrides), unavailable)
 
 
@@ -67,11 +67,15 @@ def _unavailable(settings: Settings) -> str | None:
     return trainer.unavailable(settings)
 
 
-def _unreachable(settings: Settings, config: DictConfig) -> str | None:
+def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str | None:
+    """What the case takes beyond this machine; Slurm has others."""
     choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
-    if settings.layout.nodes == 1 or choices.get("hydra/launcher") == "slurm":
+    if choices.get("hydra/launcher") == "slurm":
         return None
-    return f"{settings.layout.nodes} nodes take hydra/launcher=slurm, and -m"
+    if settings.layout.nodes > 1:
+        return f"{settings.layout.nodes} nodes take hydra/launcher=slurm, and -m"
+    needed, there = settings.gpus_per_node, len(machine.gpus)
+    return f"GPUs needed: {needed}; this machine has {there}" if needed > there else None
 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:

@@ -98,6 +98,16 @@ def test_what_the_trainer_cannot_do_is_unavailable_with_the_reason() -> None:
     assert "deep_ep" in one.unavailable
 
 
+def test_more_gpus_than_the_machine_has_are_unavailable_and_never_waited_for() -> None:
+    overrides = ["arch=llama", "layout=fsdp4_ep4", "device=cuda"]
+    (fits,) = planned(overrides, machine=Machine(tuple("0123")))
+    (large,) = planned(overrides, machine=Machine(("0", "1")))
+    (alone,) = planned(["arch=llama", "layout=single", "device=cuda"])
+    assert fits.unavailable is None
+    assert large.unavailable == "GPUs needed: 4; this machine has 2"
+    assert alone.unavailable == "GPUs needed: 1; this machine has 0"
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
