@@ -22,6 +22,7 @@ from sft import counters
 from sft.config import Config
 from sft.context.exchange import named_group
 from sft.context.sequence import active
+from sft.gradients import local, local_part
 from sft.ranks import Ranks
 
 LOSS = "aux_loss"
@@ -49,7 +50,8 @@ class Balance:
             hidden_states, chosen, *rest = inputs
             return torch.ops.sft.count_load(hidden_states, chosen, name), chosen, *rest
 
-        self.loads[name] = torch.zeros_like(self.biases[name])
+        # in float32 also where a bias is not: in bfloat16 a count would end at 256
+        self.loads[name] = torch.zeros(self.biases[name].shape, device=self.ranks.device)
         _loads[name] = self.loads[name]
         return count
 
@@ -58,7 +60,7 @@ class Balance:
         """Move each layer's biases against the load of this step's global batch."""
         for name, bias in self.biases.items():
             load = self.ranks.sum(self.loads[name])
-            bias.add_(torch.sign(load.mean() - load), alpha=self.rate)
+            local(bias).add_(local_part(torch.sign(load.mean() - load), bias), alpha=self.rate)
             load.zero_()
 
 
@@ -105,8 +107,12 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 def biases(model: nn.Module) -> dict[str, Tensor]:
-    """The correction bias of each layer (a buffer, whole on every rank) by its experts' name."""
-    found = {name: bias for name, bias in model.named_buffers() if name.endswith(BIAS)}
+    """The correction bias of each layer by its experts' name.
+
+    A buffer, whole on every rank, or a frozen parameter, which FSDP shards (laguna's).
+    """
+    tensors = (*model.named_buffers(), *model.named_parameters())
+    found = {name: bias for name, bias in tensors if name.endswith(BIAS)}
     return {
         name.removesuffix(BIAS).removesuffix("gate.") + "experts": bias
         for name, bias in found.items()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 GROUPS = (
     ("experts", r"\.experts\."),
@@ -31,6 +31,15 @@ def group_of(name: str) -> str:
 def local(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def local_part(x: Tensor, tensor: Tensor) -> Tensor:
+    """Of an `x` that every rank has whole, what this rank holds of `tensor` in the same place."""
+    if not isinstance(tensor, DTensor):
+        return x
+    mesh, placements = tensor.device_mesh, tensor.placements
+    part = distribute_tensor(x, mesh, placements, src_data_rank=None).to_local()
+    return part.to(tensor.to_local().device)  # it may wait on the host
 
 
 def whole(tensor: Tensor) -> Tensor:
