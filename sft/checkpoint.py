@@ -9,6 +9,7 @@ renamed when it is whole, so that one cut off in the middle is never loaded.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,19 @@ def save(trainer: Trainer) -> Path:
     dcp.save(tensors(trainer), checkpoint_id=partial, no_dist=trainer.ranks.world_size == 1)
     if trainer.ranks.rank == 0:
         (partial / SHARED).write_text(json.dumps(shared(trainer)))
-        partial.rename(place)
+        put_in_place(partial, place)
     _wait()
     return place
+
+
+def put_in_place(partial: Path, place: Path) -> None:
+    """Rename a whole checkpoint; one of an earlier run in the same folder makes way for it."""
+    old = place.with_name(place.name + ".old")
+    if place.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)
+    partial.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def load(trainer: Trainer, place: Path) -> None:
@@ -51,6 +62,7 @@ def load(trainer: Trainer, place: Path) -> None:
 
     saved = read_shared(place)
     check_same_data(saved, trainer.config.data, place)
+    check_steps_are_left(saved, trainer.config.steps, place)
     state = tensors(trainer)
     for name in saved["never_updated"]:
         state["optimizer"]["state"].pop(name, None)
@@ -112,6 +124,15 @@ def check_same_data(saved: dict[str, Any], data: object, place: Path) -> None:
     for key, value in saved["data"].items():
         if (now := getattr(data, key)) != value:
             raise ConfigError(f"data.{key}={now} but {place} was saved with {value}; use {value}")
+
+
+def check_steps_are_left(saved: dict[str, Any], steps: int, place: Path) -> None:
+    """Refuse to go on from where the run would have ended."""
+    if saved["step"] >= steps:
+        raise ConfigError(
+            f"steps={steps} but {place} was saved after step {saved['step']}; "
+            f"use steps={saved['step'] + 1} or more"
+        )
 
 
 def rng(device: torch.device) -> dict[str, torch.Tensor]:

@@ -43,6 +43,7 @@ class Trainer:
         set_seed(config.seed + ranks.rank)  # ranks hold different tokens: no common dropout
         if config.checkpoint.resume_from:
             checkpoint.load(self, Path(config.checkpoint.resume_from))
+        counters.take()  # loading an optimizer's state takes a step of it
         self.movement = Movement(self.model, ranks)
 
     def run(self) -> None:

@@ -97,6 +97,35 @@ def test_a_resumed_run_can_be_resumed(
     assert compared(records(second)) == compared(records(saved)[5:])
 
 
+def test_a_run_in_a_folder_that_has_its_checkpoints_writes_them_again(
+    model_with_dropout: Path, tmp_path: Path
+) -> None:
+    config = settings(model_with_dropout, tmp_path, [1])
+    config.steps = 1
+    for lr in (1e-3, 1e-4):
+        config.optim.lr = lr
+        Trainer(config, ALONE).run()
+    (place,) = (tmp_path / "checkpoints").iterdir()
+    assert place == checkpoints.folder(str(tmp_path), 1)
+    assert checkpoints.read_shared(place)["scheduler"]["base_lrs"] == [1e-4]
+
+
+def test_a_resume_that_has_no_step_left_names_how_many_it_needs(saved: Path) -> None:
+    place = checkpoints.folder(str(saved), 5)
+    with pytest.raises(ConfigError, match=r"steps=5 .* after step 5; use steps=6 or more"):
+        checkpoints.check_steps_are_left(checkpoints.read_shared(place), 5, place)
+
+
+def test_a_resumed_runs_first_step_counts_what_its_others_do(
+    model_with_dropout: Path, saved: Path, tmp_path: Path
+) -> None:
+    config = settings(model_with_dropout, tmp_path, [], checkpoints.folder(str(saved), 5))
+    config.memory.optim_offload = True
+    Trainer(config, ALONE).run()
+    counted = [step["counters"]["optim_offload_bytes"] for step in records(tmp_path)]
+    assert counted[0] == counted[1] != [0]
+
+
 def lose_moments(trainer: Trainer) -> None:
     trainer.optimizer.state.clear()
 
