@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
@@ -45,13 +46,16 @@ def read_text(path: str | None) -> str:
         return source.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"data.path={path} is not UTF-8 at byte {error.start}") from None
 
 
 def read_chats(path: str | None) -> list[list[dict[str, str]]]:
     """The `messages` of each line of a JSONL file, or of the documents that ship; `ConfigError`."""
     source = path or "chats.jsonl"
     chats = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    # not `splitlines`: JSON may have other characters that end a line inside of its strings
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), 1):
         try:
             chats.append(json.loads(line)["messages"])
         except (ValueError, KeyError, TypeError):
@@ -64,10 +68,14 @@ def read_chats(path: str | None) -> list[list[dict[str, str]]]:
 def render(chats: list[list[dict[str, str]]], tokenizer: PreTrainedTokenizerBase) -> list[Document]:
     """Tokens and the assistant's mask of each chat; raises `ConfigError` for a template without."""
     documents = []
-    for messages in chats:
-        rendered: Any = tokenizer.apply_chat_template(
-            messages, return_dict=True, return_assistant_tokens_mask=True
-        )
+    for number, messages in enumerate(chats, 1):
+        try:
+            rendered: Any = tokenizer.apply_chat_template(
+                messages, return_dict=True, return_assistant_tokens_mask=True
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            cause = str(error).partition("\n")[0]
+            raise ConfigError(f"the chat template refuses document {number}: {cause}") from None
         documents.append(Document(rendered["input_ids"], rendered["assistant_masks"]))
     if not any(any(document.trained) for document in documents):
         raise ConfigError(

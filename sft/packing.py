@@ -40,7 +40,8 @@ def packed_rows(config: Config) -> list[Row]:
             rows = _read(path)  # another rank may have been faster
             if rows is None:
                 rows = build(config)
-                _write(rows, path)
+                with contextlib.suppress(OSError, SafetensorError):  # on a full disk
+                    _write(rows, path)
     except OSError:
         rows = build(config)
     return rows
@@ -76,7 +77,7 @@ def _read(path: Path) -> list[Row] | None:
     """The rows in a file; None if it is not there, or damaged."""
     try:
         columns = load_file(path)
-    except (FileNotFoundError, SafetensorError):
+    except (OSError, SafetensorError):
         return None
     names = list(columns)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]

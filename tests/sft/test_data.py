@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,6 +91,38 @@ def test_a_line_that_is_no_chat_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(json.dumps({"messages": []}) + "\n" + line + "\n")
     with pytest.raises(ConfigError, match=r"chats\.jsonl:2 is not"):
         data.read_chats(str(path))
+
+
+def test_a_line_ends_where_json_lines_do_and_not_inside_of_its_strings(tmp_path: Path) -> None:
+    chats = [[{"role": "user", "content": "one\u2028two\x85three\x0b"}], [{"role": "user"}]]
+    path = tmp_path / "chats.jsonl"
+    lines = [json.dumps({"messages": chat}, ensure_ascii=False) for chat in chats]
+    path.write_text("\r\n".join(lines) + "\n", encoding="utf-8")
+    assert data.read_chats(str(path)) == chats
+
+
+def test_a_data_file_of_another_encoding_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": "caf\xe9"}', encoding="latin-1")
+    with pytest.raises(ConfigError, match=r"chats\.jsonl is not UTF-8 at byte 17"):
+        data.read_chats(str(path))
+
+
+@pytest.mark.parametrize(
+    ("chat", "said"),
+    [
+        ([{"role": "owner", "content": "four"}], "unknown role owner, use one of system"),
+        ([], "empty conversation"),
+        (["four"], "should be dicts"),
+    ],
+)
+def test_a_chat_that_cannot_be_rendered_is_named(
+    checkpoint: Callable[[str], Path], chat: Any, said: str
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    whole = [{"role": "assistant", "content": "four"}]
+    with pytest.raises(ConfigError, match=f"refuses document 2: .*{said}"):
+        data.render([whole, chat], tokenizer)
 
 
 def test_a_data_file_that_is_not_there_is_named(tmp_path: Path) -> None:

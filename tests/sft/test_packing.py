@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from sft import packing
 from sft.config import Config, DataConfig, ModelConfig
@@ -90,6 +91,19 @@ def test_a_damaged_file_is_built_again(config: Config, cache: Path, built: list[
     file.write_bytes(file.read_bytes()[:-100])
     assert same(packing.packed_rows(config), rows)
     assert len(built) == 2
+
+
+def test_a_disk_that_fills_up_costs_a_run_its_cache_only(
+    config: Config, cache: Path, built: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_rows: Any, name: str) -> None:
+        Path(name).write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(packing, "save_file", full)
+    assert packing.packed_rows(config)
+    assert len(built) == 1
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
 
 
 def test_where_nothing_can_be_written_rows_are_built_all_the_same(
