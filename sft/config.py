@@ -116,15 +116,19 @@ class Config:
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
     try:
-        config = OmegaConf.merge(OmegaConf.structured(Config), json.loads(path.read_text()))
-        loaded = OmegaConf.to_object(config)
+        asked = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(asked, dict):
+            raise ConfigError(f"{path} is no JSON object; see sft/config.py for its keys")
+        loaded = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), asked))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{path}: {str(error).splitlines()[0]} (key {error.full_key!r})"
         ) from None
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     assert isinstance(loaded, Config)
     check(loaded)
@@ -168,15 +172,20 @@ def check(config: Config) -> None:
 
 
 def check_ranges(config: Config) -> None:
-    """Reject shares and rates that are none; raises `ConfigError`."""
+    """Reject numbers that mean nothing; raises `ConfigError`."""
     if not 0 <= config.model.attention_dropout < 1:
         raise ConfigError(
             f"model.attention_dropout={config.model.attention_dropout} must be 0 or more, below 1"
         )
-    optim = config.optim
-    for name in ("aux_loss_coef", "router_bias_rate"):
-        if (value := getattr(optim, name)) < 0:
-            raise ConfigError(f"optim.{name}={value} must be 0 or more")
+    numbers = {f"optim.{name}": value for name, value in vars(config.optim).items()}
+    for name, value in (numbers | {"seed": config.seed, "data.seed": config.data.seed}).items():
+        if not value >= 0:  # NaN is not
+            raise ConfigError(f"{name}={value} must be 0 or more")
+    for step in config.checkpoint.save_at:
+        if not 1 <= step <= config.steps:
+            raise ConfigError(
+                f"checkpoint.save_at={step} is none of the steps from 1 to steps={config.steps}"
+            )
     if not config.data.packed and config.layout.world_size > 1:
         raise ConfigError(
             "data.packed=false computes documents one by one, of which ranks have different "

@@ -48,6 +48,10 @@ def test_a_file_overrides_the_defaults_it_names(config_file: Path) -> None:
             {"data": {"packed": False}, "layout": {"dp_shard": 2}},
             "use layout.dp_shard=1 and layout.cp=1",
         ),
+        ({"optim": {"warmup_steps": -1}}, "optim.warmup_steps=-1 must be 0 or more"),
+        ({"optim": {"lr": float("nan")}}, "optim.lr=nan must be 0 or more"),
+        ({"seed": -1}, "seed=-1 must be 0 or more"),
+        ({"checkpoint": {"save_at": [3, 6]}}, "save_at=6 is none of the steps from 1 to steps=5"),
         ({"layout": {"dp_shard": 4, "ep": 3}}, "layout.ep=3 does not divide the world size 4"),
     ],
 )
@@ -65,6 +69,20 @@ def test_a_missing_file_and_one_that_is_not_json_are_named(config_file: Path) ->
     config_file.write_text("{steps: [")
     with pytest.raises(ConfigError, match="is not JSON"):
         config.load(config_file)
+
+
+def test_a_file_that_is_no_object_or_cannot_be_read_is_named(
+    config_file: Path, tmp_path: Path
+) -> None:
+    for text in ("[]", "3", "null"):
+        config_file.write_text(text)
+        with pytest.raises(ConfigError, match=r"config\.json is no JSON object"):
+            config.load(config_file)
+    config_file.write_bytes('{"output_dir": "café"}'.encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not JSON"):
+        config.load(config_file)
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        config.load(tmp_path)
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
