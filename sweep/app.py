@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from sweep import completion, schema
 from sweep.complaints import one_line
-from sweep.errors import MachineryError, RequestError
+from sweep.errors import RequestError
 from sweep.files import conf_dir
+from sweep.terminal import steady
+from sweep.trouble import told
 from sweep.usage import usage
 
 schema.register()
@@ -21,6 +24,7 @@ schema.register()
 
 def main() -> int:
     """Run Hydra on the command line; returns the exit code: 0, 1, 2 or 3 (or 130, interrupted)."""
+    steady()
     if {"--help", "-h"} & set(sys.argv[1:]):
         print(usage())
         return 0
@@ -30,38 +34,54 @@ def main() -> int:
         if completion.FLAGS & set(sys.argv[1:]):
             completion.answer(sys.argv[1:], run)
         else:
+            sys.argv[1:] = options_first(sys.argv[1:])
             run()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
-    except MachineryError as error:
-        return _complain(str(error), 3)
-    except KeyboardInterrupt:
-        return _complain("interrupted before the first case", 130)
-    except Exception as error:
+    except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
         line = one_line(error)
-        if line is None:
-            raise
-        return _complain(line, 2)
+        return _complain(line, 2) if line is not None else _complain(*told(error))
     return 0
+
+
+def options_first(argv: list[str]) -> list[str]:
+    """The same command line as Hydra reads it, which takes no override behind an option."""
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]  # in place of a page of usage
+    overrides = parser.parse_intermixed_args(argv).overrides
+    options = list(argv)
+    for override in overrides:
+        options.remove(override)
+    return [*options, *overrides]
+
+
+def refuse(message: str) -> NoReturn:
+    """What argparse calls."""
+    raise RequestError(f"{message}; python -m sweep --help shows examples")
 
 
 def task(config: DictConfig) -> None:
     """One composed case, in the foreground: what Hydra calls without `-m`."""
     try:
-        sys.exit(_foreground(config))
-    except (RequestError, OmegaConfBaseException) as error:  # Hydra would print a traceback
-        sys.exit(_complain(str(one_line(error)), 2))
+        code = _foreground(config)
+    except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
+        line = one_line(error)
+        code = _complain(line, 2) if line is not None else _complain(*told(error))
+    sys.exit(code)
 
 
 def _foreground(config: DictConfig) -> int:
     from sweep import foreground
     from sweep.machine import this_machine
     from sweep.plan import plan_one
-    from sweep.plan.suite import OF_THE_SWEEP
+    from sweep.plan.suite import OF_THE_SWEEP, SET_BY_US
 
     for key in OF_THE_SWEEP:
         if config.get(key):
             raise RequestError(f"{key}=... is about a sweep: add -m (python -m sweep -m ...)")
+    for key in SET_BY_US:
+        if config.get(key) is not None:
+            raise RequestError(f"{key}: the sweep itself sets it; leave it out")
     planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
     return foreground.run(planned, this_machine())
 

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sweep.errors import MachineryError, RequestError
+from sweep.errors import RequestError
+from sweep.terminal import steady
+from sweep.trouble import told
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,17 @@ def run(
     usage: Usage, main: Callable[[dict[str, str]], int], argv: Sequence[str] | None = None
 ) -> int:
     """Parse, call `main`, and turn what goes wrong into one line and an exit code (2, 3, 130)."""
+    steady()
     argv = sys.argv[1:] if argv is None else argv
     if {"--help", "-h"} & set(argv):
         print(usage)
         return 0
     try:
         return main(usage.parse(argv))
-    except RequestError as error:
-        return _complain(usage, str(error), 2)
-    except MachineryError as error:
-        return _complain(usage, str(error), 3)
-    except KeyboardInterrupt:
-        return _complain(usage, "interrupted", 130)
+    except BaseException as error:  # each has its line and its exit code
+        if isinstance(error, SystemExit):
+            raise
+        return _complain(usage, *told(error))
 
 
 def _default(one: Argument) -> str:

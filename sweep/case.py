@@ -11,6 +11,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict
 
+from sweep import bounds
 from sweep.errors import RequestError
 from sweep.machine import Machine
 from sweep.schema import TRAINERS, Device, LayoutConf, Settings
@@ -66,17 +67,22 @@ def settings_of(config: DictConfig, machine: Machine) -> Settings:
     """The composed config as dataclasses, with everything that is automatic decided."""
     bare = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     values = cast(dict[str, Any], OmegaConf.to_object(bare))
+    if unknown := set(values) - set(Settings.__dataclass_fields__):
+        raise RequestError(f"there is no setting {', '.join(sorted(unknown))}; --cfg job shows all")
     settings = Settings(**values)
-    _check(settings)
+    bounds.check(settings)
     if settings.device is Device.auto:
         settings.device = Device(machine.device)
     if settings.scale.name == "auto":
         settings.scale.name = "tiny" if settings.device is Device.cuda else "nano"
+    if settings.scale.name not in ROW_TOKENS:
+        raise RequestError(f"scale.name={settings.scale.name}: say auto, {', '.join(ROW_TOKENS)}")
     if settings.data.seq_len is None:
         settings.data.seq_len = ROW_TOKENS[settings.scale.name]
     settings.steps = max(settings.steps, settings.feature.min_steps or 1)
     if not settings.arch.moe:
         settings.layout = replace(settings.layout, ep=1)
+    bounds.check_data(settings)
     return settings
 
 
@@ -132,28 +138,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, Enum) else value
-
-
-def _check(settings: Settings) -> None:
-    layout = settings.layout
-    where = f"layout with dp_shard={layout.dp_shard} cp={layout.cp} ep={layout.ep}"
-    if min(layout.dp_shard, layout.cp, layout.ep, layout.nodes) < 1:
-        raise RequestError(f"{where} nodes={layout.nodes}: every degree is at least 1")
-    if layout.world_size != layout.dp_shard * layout.cp:
-        raise RequestError(f"{where}: world_size is {layout.world_size}, not dp_shard times cp")
-    if layout.world_size % layout.ep or layout.world_size % layout.nodes:
-        raise RequestError(f"{where}: ep and nodes must divide world_size {layout.world_size}")
-    if settings.steps < 1:
-        raise RequestError(f"steps={settings.steps}: a case trains at least one step")
-    last = max(settings.steps, settings.feature.min_steps or 1)
-    resume_at = settings.feature.resume_at
-    if resume_at != sorted(set(resume_at)) or not all(1 <= step < last for step in resume_at):
-        raise RequestError(
-            f"feature.resume_at={resume_at}: say rising steps before the last, {last}"
-        )
-    if settings.launch.timeout_seconds <= 0:
-        raise RequestError(f"launch.timeout_seconds={settings.launch.timeout_seconds}: say above 0")
-    for key in ("slots", "cases_per_gpu"):
-        value = getattr(settings.launch, key)
-        if value is not None and value < 1:
-            raise RequestError(f"launch.{key}={value}: say at least 1")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import traceback
 
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from sweep.errors import RequestError
@@ -20,9 +21,24 @@ def one_line(error: BaseException) -> str | None:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         choices = ", ".join(sorted(error.options))
         return f"{group}={name}: no such {group}; choose from {choices}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not understood: {_without_link(_flat(error))}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return _flat(error)
+    if isinstance(error, Exception) and _raised_by(error) in ("hydra", "omegaconf", "yaml"):
+        return _flat(error)
     return None
+
+
+def _raised_by(error: BaseException) -> str:
+    """The library whose code raised it: Hydra checks some of a request with plain exceptions."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    name = str(frames[-1].f_globals.get("__name__", "")) if frames else ""
+    return name.partition(".")[0]
+
+
+def _without_link(text: str) -> str:
+    return re.sub(r" See https://hydra\S+ for details", "", text)
 
 
 def _flat(error: BaseException) -> str:

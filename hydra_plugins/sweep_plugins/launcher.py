@@ -22,6 +22,15 @@ class Observed:
     observer: Any = None
     detachable = False  # whether jobs can go on after the sweep's own process has ended
 
+    @property
+    def session(self) -> Any:
+        """The observer; raises RequestError under a sweeper that has none."""
+        if self.observer is None:
+            from sweep.errors import RequestError
+
+            raise RequestError("hydra/sweeper=cases alone runs cases: leave hydra/sweeper out")
+        return self.observer
+
 
 class SlotLauncher(Observed, LocalLauncher):
     """`submitit_local` that starts a job when a slot is free, and outlives the death of any."""
@@ -40,8 +49,7 @@ class SlotLauncher(Observed, LocalLauncher):
         from sweep.processes import JOB_MARKER, MarkedJob
         from sweep.slots import Pool, SlotRunner
 
-        session = self.observer
-        assert session is not None, "SlotLauncher runs under CaseSweeper"
+        session = self.session
         markers = [uuid.uuid4().hex for _ in job_overrides]
 
         def start(index: int, gpus: Sequence[str]) -> Any:

@@ -53,8 +53,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         from sweep.slurm.heartbeat import beating
         from sweep.slurm.jobs import Follower, Pace
 
-        session = self.observer
-        assert session is not None, "ArrayLauncher runs under CaseSweeper"
+        session = self.session
         name = f"{self.params['name']}-{session.folder.name}-{uuid.uuid4().hex[:6]}"
         queue = cluster.Queue([name], *self._seconds("poll", "patience"))
         try:

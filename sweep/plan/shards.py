@@ -31,7 +31,8 @@ def select(
     for one in planned:
         cost = 0.0 if one.unavailable else seconds[one.case.id]
         times[unit_of(one)] = times.get(unit_of(one), 0.0) + cost
-    mine = set(pack(times, count)[index - 1])
+    packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
+    mine = set(packed[index - 1]) if index <= len(packed) else set()
     found = [one for one in planned if unit_of(one) in mine]
     if not found:
         raise RequestError(f"shard={index}/{count}: there are only {len(times)} units to share out")

@@ -26,6 +26,8 @@ NARROWED = (
 # These say nothing about a case.
 OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 
+SET_BY_US = ("sweep_id", "case_id", "gpus")
+
 Choices = dict[str, list[str]]  # key -> its values as override text
 
 
@@ -34,8 +36,10 @@ def choices(overrides: Sequence[Override]) -> Choices:
     found: Choices = {}
     for override in overrides:
         key = override.get_key_element()
-        if key == "suite" and override.is_sweep_override():
-            raise RequestError("suite: one at a time; a suite of your own can hold both")
+        if key in OF_THE_SWEEP and override.is_sweep_override():
+            raise RequestError(f"{key}: one value, it is about the sweep as a whole")
+        if key in SET_BY_US:
+            raise RequestError(f"{key}: the sweep itself sets it; leave it out")
         if key not in OF_THE_SWEEP:
             pairs = BasicSweeper.split_arguments([override], None)[0]
             found[key] = [pair.partition("=")[2] for (pair,) in pairs]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sweep.case import plain
+from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.files import write_json
 from sweep.schema import Dtype, ExpertDispatch, MetricsConf, Settings
-from sweep.trainers import readers
+from sweep.trainers import readers, sft_faults
 from sweep.trainers.base import (
     Command,
     Launch,
@@ -24,14 +25,19 @@ from sweep.trainers.base import (
 
 MEMORY = ("compile", "compile_backend", "fullgraph", "ac", "act_offload", "optim_offload",
           "full_offload", "ep_backend")  # fmt: skip
+COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 
 class SftTrainer(Trainer):
     """Translates a case into the trainer's config file."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """What the trainer would refuse, on this machine or in this layout."""
+        """What the trainer would refuse, on this machine or in this layout.
+
+        Raises RequestError for what it would refuse anywhere.
+        """
         feature, layout = settings.feature, settings.layout
+        _check(settings)
         if feature.ep_backend is ExpertDispatch.deepep:
             if find_spec("deep_ep") is None:
                 return "DeepEP dispatch needs the deep_ep package, which is not installed"
@@ -65,6 +71,15 @@ class SftTrainer(Trainer):
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)
+
+
+def _check(settings: Settings) -> None:
+    backend = settings.feature.compile_backend
+    if backend not in (None, *COMPILE_BACKENDS):
+        choices = ", ".join(COMPILE_BACKENDS)
+        raise RequestError(f"feature.compile_backend={backend}: choose from {choices}")
+    if settings.fault is not None:
+        sft_faults.check(settings.fault)
 
 
 def _config(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep import app
 from sweep.app import main
 from sweep.files import conf_dir
 
@@ -33,8 +34,8 @@ def complaint(
         (["arch=llama,qwen3", "layout=single"], "several values need -m"),
         ([*CASE, "steps=many"], "Value 'many' of type 'str' could not be converted to Integer"),
         ([*CASE, "stepz=3"], "Key 'stepz' not in 'Settings'"),
-        ([*CASE, "steps=0"], "steps=0: a case trains at least one step"),
-        (["-m", *CASE, "steps=0"], "steps=0: a case trains at least one step"),
+        ([*CASE, "steps=0"], "steps=0: say 1 or more"),
+        (["-m", *CASE, "steps=0"], "steps=0: say 1 or more"),
         ([*CASE, "trainer=command"], "missing mandatory value: argv (key trainer.argv)"),
         ([*CASE, "dtype=float8"], "dtype"),
         ([*CASE, "feature=resume", "feature.resume_at=[8]"], "say rising steps before the last, 8"),
@@ -46,6 +47,15 @@ def complaint(
         (["-m", "suite=nite"], "suite=nite: no such suite; choose from "),
         (["-m", "suite=smoke", "shard=3/2"], "shard=3/2: say I/N"),
         (["-m", "suite=smoke", "feature=fullgraph"], "nothing in the suite matches"),
+        ([*CASE, "+stepz=3"], "there is no setting stepz"),
+        ([*CASE, "scale.name=huge"], "scale.name=huge: say auto, nano, tiny"),
+        ([*CASE, "sweep_id=mine"], "sweep_id: the sweep itself sets it"),
+        (["-m", *CASE, "case_id=mine"], "case_id: the sweep itself sets it"),
+        (["-m", "arch=llama,", "layout=single"], "arch=llama,: not understood: mismatched input"),
+        (["-m", "suite=smoke", "plan=true,false"], "plan: one value"),
+        (["-m", "suite=null"], "Config group override must be a string"),
+        ([*CASE, "--foo"], "unrecognized arguments: --foo; python -m sweep --help"),
+        ([*CASE, "--config-dir", "/nowhere"], "config directory '/nowhere' not found"),
     ],
 )
 def test_a_wrong_request_is_one_line(
@@ -53,6 +63,37 @@ def test_a_wrong_request_is_one_line(
     arguments: list[str], said: str,
 ) -> None:  # fmt: skip
     assert said in complaint(monkeypatch, capsys, *arguments)
+
+
+def test_another_sweeper_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["-m", *CASE, "hydra/sweeper=basic", f"outputs={tmp_path}"]
+    assert "leave hydra/sweeper out" in complaint(monkeypatch, capsys, *arguments)
+
+
+def test_an_override_may_follow_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = f"outputs={tmp_path}/outputs"
+    words = ["arch=llama", "-m", "layout=single", "--config-dir", str(tmp_path), where, "plan=true"]
+    monkeypatch.setattr(sys, "argv", ["sweep", *words])
+    assert main() == 0
+    assert "1 cases" in capsys.readouterr().out
+
+
+def test_a_fault_of_our_own_is_no_failed_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_config: object) -> int:
+        raise KeyError("a slip")
+
+    monkeypatch.setattr(app, "_foreground", broken)
+    monkeypatch.setattr(sys, "argv", ["sweep", *CASE])
+    assert main() == 3
+    said = capsys.readouterr().err
+    assert "in broken" in said  # the traceback
+    assert said.splitlines()[-1].endswith("please report the lines above: KeyError: 'a slip'")
 
 
 @pytest.mark.parametrize(

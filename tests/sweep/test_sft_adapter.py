@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sweep import schema, trainers
+from sweep.errors import RequestError
 from sweep.schema import Settings
+from sweep.trainers import sft_faults
 
 
 @pytest.fixture
@@ -53,4 +55,33 @@ def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None
     settings.feature.packed = False
     assert "one by one" in str(trainers.load("sft").unavailable(settings))
     settings.layout = schema.LayoutConf(world_size=1, dp_shard=1, cp=1, ep=1)
+    assert trainers.load("sft").unavailable(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("dead_modle", "did you mean dead_model?"),
+        ("nonsense:1", "there is no such fault: python -m sft.faults lists them"),
+        ("ep_grad_scaled:abc", "the strength is a number, as in fault=ep_grad_scaled:1"),
+        ("ep_grad_scaled:", "the strength is a number"),
+        ("ep_grad_scaled:nan", "the strength is a number"),
+        ("save_rank0_only_hangs:1", "has no strength; say fault=save_rank0_only_hangs"),
+        ("", "there is no such fault"),
+    ],
+)
+def test_a_fault_that_is_none_is_refused_before_anything_runs(
+    settings: Settings, fault: str, said: str
+) -> None:
+    settings.fault = fault
+    with pytest.raises(RequestError, match=said):
+        trainers.load("sft").unavailable(settings)
+
+
+def test_the_faults_read_from_the_source_are_those_that_there_are(settings: Settings) -> None:
+    from sft.faults.registry import FAULTS
+
+    known = {name: bool(fault.strengths) for name, fault in FAULTS.items()}
+    assert sft_faults.faults() == known
+    settings.fault = "ep_grad_scaled:2"
     assert trainers.load("sft").unavailable(settings) is None

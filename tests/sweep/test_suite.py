@@ -87,7 +87,7 @@ def test_a_selection_that_matches_nothing_is_an_error() -> None:
 
 
 def test_two_suites_at_once_are_an_error() -> None:
-    with pytest.raises(RequestError, match="one at a time"):
+    with pytest.raises(RequestError, match="suite: one value"):
         chosen("suite=nightly,smoke")
 
 
@@ -114,6 +114,13 @@ def test_the_shards_are_the_suite_with_no_case_twice(count: int, random: Any) ->
             homes.setdefault(shards.unit_of(one), set()).add(index)
     assert sorted(found) == sorted(one.case.id for one in nightly())
     assert all(len(where) == 1 for where in homes.values()), "a unit is split over shards"
+
+
+def test_a_shard_of_a_great_many_is_found_at_once() -> None:
+    cost = dict.fromkeys((one.case.id for one in nightly()), 1.0)
+    assert shards.select(nightly(), cost, (1, 10**9))
+    with pytest.raises(RequestError, match="units to share out"):
+        shards.select(nightly(), cost, (10**9, 10**9))
 
 
 @given(st.dictionaries(st.text(max_size=3), st.floats(0, 1000), max_size=20), st.integers(1, 6))

@@ -1,0 +1,52 @@
+"""Output that outlives its reader: a pipe that closes or a terminal that goes ends no sweep."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class _Lasting(io.FileIO):
+    """A descriptor that swallows everything once it cannot be written any more."""
+
+    def write(self, data: Buffer, /) -> int:
+        """As FileIO's, and never raises."""
+        try:
+            return super().write(data) or 0
+        except OSError:  # nobody reads, the terminal is gone, the log's disk is full
+            hole = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(hole, self.fileno())
+            os.close(hole)
+            return memoryview(data).nbytes
+
+
+def steady() -> None:
+    """Make stdout and stderr such streams, which say what their encoding cannot as `?`.
+
+    A descriptor that is closed is opened first: a file of ours would get its number otherwise.
+    """
+    _open_all()
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is not getattr(sys, f"__{name}__"):  # somebody captures it
+            continue
+        if stream is not None:
+            stream.flush()
+        encoding = "utf-8" if stream is None else stream.encoding
+        raw = io.BufferedWriter(_Lasting(descriptor, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(
+            raw, encoding, "replace", line_buffering=descriptor == 2 or raw.isatty()
+        ))  # fmt: skip
+
+
+def _open_all() -> None:
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
