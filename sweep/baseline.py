@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sweep import arguments
 from sweep.arguments import EXPERIMENT, OUTPUTS, Usage
-from sweep.errors import MachineryError
 from sweep.store import Reader, SweepRecord
 from sweep.store.reader import BASELINE, PINNED
 
@@ -38,7 +36,8 @@ USAGES = {
 def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
     """Pin a sweep; returns those that were in its place. Raises MachineryError."""
     others = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
-    with _writing(reader):  # pinned first: whoever is killed in between leaves two, not none
+    # Pinned first: whoever is killed in between leaves two, not none.
+    with reader.location.writing(f"pin {sweep.sweep_id}"):
         reader.location.client.set_tag(sweep.run_id, BASELINE, PINNED)
     unpin(reader, others)
     return others
@@ -46,7 +45,7 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
 def unpin(reader: Reader, sweeps: Sequence[SweepRecord]) -> None:
     """Pin none of these any more; raises MachineryError."""
-    with _writing(reader):
+    with reader.location.writing("unpin a sweep"):
         for one in sweeps:
             reader.location.client.delete_tag(one.run_id, BASELINE)
 
@@ -93,15 +92,6 @@ def _list(title: str, sweeps: Sequence[SweepRecord]) -> None:
 def _said(sweep: SweepRecord) -> str:
     sha = sweep.tags.get("git_sha", "unknown")[:9]
     return f"{sweep.sweep_id} of {sweep.experiment} (git_sha {sha}, {sweep.status.lower()})"
-
-
-@contextmanager
-def _writing(reader: Reader) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise MachineryError(f"MLflow ({reader.location.uri}) took no tag: {reason}") from error
 
 
 ACTIONS: dict[str, Callable[[dict[str, str]], int]] = {

@@ -137,7 +137,7 @@ def _calibrated(
 def _record(reader: Reader, sweep: SweepRecord, found: Sequence[Population], folder: Path) -> None:
     """Log the page, the plot and the figures to the sweep's own run."""
     client = reader.location.client
-    with reader.location.answering("log the calibration"):
+    with reader.location.writing("log the calibration"):
         for name in (page.PAGE, page.PLOT):
             client.log_artifact(sweep.run_id, str(folder / name))
         for one in found:

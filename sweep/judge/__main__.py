@@ -37,7 +37,7 @@ def _run(values: Mapping[str, str]) -> int:
     reader = Reader.at(outputs)
     sweep = reader.find(values["sweep"], values.get("experiment"))
     folder = _folder(outputs, reader, sweep)
-    with reader.location.exclusive(), reader.location.answering("take the verdicts"):
+    with reader.location.writing("take the verdicts"):
         return _judge_again(reader, sweep, folder)
 
 

@@ -104,8 +104,21 @@ class Location:
         except (MachineryError, RequestError):
             raise
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            raise MachineryError(f"MLflow ({self.shown}) cannot {what}: {reason}") from error
+            raise MachineryError(
+                f"MLflow ({self.shown}) cannot {what}: {self.said(error)}"
+            ) from error
+
+    def said(self, reason: object) -> str:
+        """A complaint in one line, without the name and password that MLflow puts into some."""
+        secret = urlsplit(self.uri).netloc.rpartition("@")[0]
+        text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
+        return " ".join(text.split())[:300]
+
+    @contextmanager
+    def writing(self, what: str) -> Iterator[None]:
+        """`exclusive` for all of `what`; a lock that nobody gives back is one line as well."""
+        with self.answering(what), self.exclusive():
+            yield
 
     @cached_property
     def _lock(self) -> FileLock:

@@ -103,8 +103,8 @@ class Writer:
             del self._left[0]
 
     def _failure(self, reason: object) -> MachineryError:
-        said = " ".join(str(reason).split())[:300]
         return MachineryError(
-            f"results are on disk but not in MLflow ({self.location.shown}): {said};"
+            f"results are on disk but not in MLflow ({self.location.shown}):"
+            f" {self.location.said(reason)};"
             f" python -m sweep.sync outputs={self._recorder.folder.parent} records them later"
         )

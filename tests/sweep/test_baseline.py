@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sweep import baseline
+from sweep.errors import MachineryError
 from sweep.facts import Facts
-from sweep.store import Reader
+from sweep.store import Location, Reader, SweepRecord
 from tests.sweep.test_reader import night
 
 Make = Callable[..., Facts]
@@ -75,3 +76,11 @@ def test_a_wrong_request_is_one_line(
 def test_help_shows_each_of_the_three(capsys: pytest.CaptureFixture[str]) -> None:
     assert baseline.main(["--help"]) == 0
     assert capsys.readouterr().out.count("python -m sweep.baseline show") == 2
+
+
+def test_a_store_that_takes_no_tag_is_named_without_its_password() -> None:
+    reader = Reader(Location("http://me:secret@127.0.0.1:9"))
+    sweep = SweepRecord("20260101-000000", "run", "1", "nightly", 0.0, "FINISHED", {})
+    with pytest.raises(MachineryError, match=r"MLflow \(http://127.0.0.1:9\) cannot unpin") as told:
+        baseline.unpin(reader, [sweep])
+    assert "secret" not in str(told.value)

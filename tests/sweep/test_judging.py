@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from sweep import facts as facts_file
 from sweep import judge as judge_module
@@ -303,3 +304,17 @@ def test_facts_are_read_from_the_store_and_not_from_the_disk(
     record(outputs, make_facts())
     facts_file.save(make_facts([Step(step=1, loss=1, grad_norm=1)]), outputs / SWEEP / CASE.id)
     assert judge_again(outputs) == 0
+
+
+def test_a_lock_that_nobody_gives_back_is_one_line(
+    outputs: Path, make_facts: Make, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    record(outputs, make_facts())
+    lock = FileLock(outputs / "mlflow.db.lock")
+    monkeypatch.setattr("sweep.store.location.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("sweep.judge.__main__._folder", lambda *_: lock.acquire() and outputs)
+    try:
+        assert judge_again(outputs) == 3
+    finally:
+        lock.release()
+    assert "cannot take the verdicts: The file lock" in capsys.readouterr().err

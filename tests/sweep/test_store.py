@@ -112,6 +112,7 @@ def test_a_store_that_cannot_be_reached_costs_no_result(
         record(outputs, make_facts())
     assert "results are on disk but not in MLflow (http://127.0.0.1:9)" in str(told.value)
     assert f"python -m sweep.sync outputs={outputs}" in str(told.value)
+    assert "secret" not in str(told.value)
 
 
 def test_a_database_that_is_down_is_told_at_once(
