@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VARIABLE = "SWEEP_HEARTBEAT"  # environment of a job: seconds, a colon, the file
@@ -28,7 +28,8 @@ def beating(folder: Path, seconds: float) -> Iterator[dict[str, str]]:
 
     def beat() -> None:
         while not ended.wait(seconds / BEATS):
-            path.touch()
+            with suppress(OSError):  # a shared file system fails now and then: the next beat counts
+                path.touch()
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -57,9 +58,14 @@ class Listener:
 
 
 def _age(path: Path) -> float:
-    """Seconds, by the clock of the file system; infinite if the folder was removed."""
+    """Seconds, by the clock of the file system; infinite if the folder was removed.
+
+    Zero where that cannot be told, as on a full disk: no reason to end a case.
+    """
     try:
         with tempfile.TemporaryFile(dir=path.parent) as now:
             return os.fstat(now.fileno()).st_mtime - path.stat().st_mtime
-    except OSError:
+    except FileNotFoundError:
         return float("inf")
+    except OSError:
+        return 0.0

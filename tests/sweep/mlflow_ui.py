@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from selenium.webdriver import Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+
+from tests.sweep import waiting
 
 PATIENCE_SECONDS = 60.0  # a loaded two-core machine takes ten for a page
 # No assistant over the page, and the pages of model training rather than those of agents.
@@ -52,13 +53,13 @@ def browser(width: int = 1280, height: int = 800, dark: bool = False) -> Iterato
 
 def until(condition: Callable[[], Found], what: str) -> Found:
     """What `condition` returns once that is true; fails with `what` it was waiting for."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+
+    def settled() -> Found | None:
         with contextlib.suppress(StaleElementReferenceException):
-            if found := condition():
-                return found
-        time.sleep(0.2)
-    raise AssertionError(f"waited {PATIENCE_SECONDS:.0f} s in vain: {what}")
+            return condition()
+        return None
+
+    return waiting.until(settled, what, PATIENCE_SECONDS)
 
 
 @dataclass

@@ -12,13 +12,14 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
+
+from tests.sweep.servers import missing as missing_service
+from tests.sweep.waiting import until
 
 SBIN = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -132,21 +133,12 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def until(true: Callable[[], object], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s until {what}"
-        time.sleep(0.1)
-
-
 @contextmanager
 def running() -> Iterator[Cluster]:
     """A cluster until the end; skips with the reason where there can be none."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=SBIN) is None]
     if missing or os.geteuid() != 0:
-        reason = f"a Slurm for tests takes root and {', '.join(missing or PROGRAMS)}"
-        assert os.environ.get("CI") != "true", reason
-        pytest.skip(reason)
+        missing_service(f"a Slurm for tests (root, and {', '.join(missing or PROGRAMS)})")
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, root, ignore_errors=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweep.test_sweep import DUMMY_TRAINER, TRAINER, processes_of
+from tests.sweep.waiting import until
 
 ARCHS = {"llama": "ok", "qwen3": "hang", "qwen3_moe": "exit_42"}
 
@@ -43,10 +44,8 @@ def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, s
         ["env", "--default-signal=INT", *command(outputs, *cases())], env=environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list(outputs.glob("*/qwen3-*/launches/1_train/metrics.jsonl")):
-        assert time.monotonic() < deadline, "the second case never started"
-        time.sleep(0.1)
+    lines = "*/qwen3-*/launches/1_train/metrics.jsonl"
+    until(lambda: list(outputs.glob(lines)), "the second case trains", seconds=120)
     if stop is signal.SIGINT:  # a terminal's Ctrl-C reaches the whole process group
         os.killpg(sweep.pid, stop)
     else:

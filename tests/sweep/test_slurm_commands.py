@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -26,6 +27,7 @@ from sweep.slurm.arrays import Shape, arrays, minutes, shape_of
 from sweep.slurm.cluster import GONE, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
 from tests.sweep.test_plan import CPU, composed, planned
+from tests.sweep.waiting import until
 
 Says = Callable[[str, str], None]
 PARAMS = {**asdict(ArrayConf()), "partition": "gpu", "account": "lab", "qos": "night"}
@@ -294,6 +296,27 @@ def test_a_job_notices_that_nobody_waits_for_it(
     time.sleep(1.2)
     assert listener.is_stopped()
     (tmp_path / heartbeat.FILE).unlink()
+    assert heartbeat.Listener().is_stopped()
+
+
+def test_a_file_system_that_fails_for_a_moment_ends_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / heartbeat.FILE
+    with heartbeat.beating(tmp_path, 0.5) as environment:
+        monkeypatch.setenv(heartbeat.VARIABLE, environment[heartbeat.VARIABLE])
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "touch", full)
+            time.sleep(0.2)
+        os.utime(file, (0, 0))
+        until(lambda: file.stat().st_mtime, "it beats again")
+    os.utime(file, (0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.TemporaryFile", full)
+        assert not heartbeat.Listener().is_stopped()
     assert heartbeat.Listener().is_stopped()
 
 

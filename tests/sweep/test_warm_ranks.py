@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sweep.compiler import log as compiler_log
 from sweep.machine import Machine
 from tests.sweep.test_plan import composed
 from tests.sweep.test_warm import run
+from tests.sweep.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -100,11 +100,11 @@ def test_a_supervisor_that_is_killed_takes_its_ranks_along_and_not_the_server(
     supervisor = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "case"), str(program), server.address]
     )
-    until(lambda: len(list((tmp_path / "case").rglob("stdout.log"))) == 2)
+    until(lambda: len(list((tmp_path / "case").rglob("stdout.log"))) == 2, "both ranks run")
     assert len(left(server)) == 3
     supervisor.kill()
     supervisor.wait()
-    until(lambda: left(server) == [])
+    until(lambda: left(server) == [], "its ranks are gone")
     assert psutil.Process(server.pid).is_running()
 
 
@@ -174,10 +174,3 @@ def test_a_killed_sweep_leaves_no_server_and_no_rank(outputs: Path) -> None:
         sweep.wait()
     _, alive = psutil.wait_procs(family, timeout=20)
     assert alive == []
-
-
-def until(holds: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
