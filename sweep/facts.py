@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sweep.case import Case
+from sweep.case import Case, plain
 from sweep.compiler.breaks import CompilerFacts
 from sweep.files import write_text
+from sweep.schema import Settings
 
 SCHEMA = 1
 
@@ -130,6 +131,15 @@ def load(case_dir: Path) -> Facts | None:
     if not path.is_file():
         return None
     return Facts.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def asked_of(settings: Settings) -> dict[str, Any]:
+    """What the trainer must show that it did: degrees and features; and what it has none of."""
+    layout, values = settings.layout, plain(settings)
+    degrees = {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep}
+    more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown,
+            "attention_dropout": settings.attention_dropout}  # fmt: skip
+    return {**values["feature"], **degrees, **more}
 
 
 def reason(error: ValidationError) -> str:

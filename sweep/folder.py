@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sweep import job, processes
-from sweep.case import Case, restored
+from sweep import case_file, processes
 from sweep.errors import RequestError
-from sweep.files import config_dir_of, write_json
+from sweep.files import write_json
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
 
@@ -62,10 +61,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 def planned_in(folder: Path) -> list[Planned]:
     """The cases of a sweep as they were planned, from its files."""
-    values = [json.loads((folder / case_id / "case.json").read_text(encoding="utf-8"))
-              for case_id in read_plan(folder)["cases"]]  # fmt: skip
-    return [Planned(Case.model_validate(one["case"]), restored(one["settings"]),
-                    tuple(one["overrides"]), one["unavailable"]) for one in values]  # fmt: skip
+    return [case_file.read(folder / case_id).planned for case_id in read_plan(folder)["cases"]]
 
 
 def leave(folder: Path) -> None:
@@ -76,21 +72,17 @@ def leave(folder: Path) -> None:
 def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device: str) -> None:
     """Write sweep.json, and case.json of each case.
 
-    A sweep that goes on keeps its start and its cases, and the files of those that have a result.
+    A sweep that goes on keeps its start, its words and its cases, and the files of those that have
+    a result.
     """
     before = read_plan(folder) if (folder / PLAN).is_file() else {}
     for one in planned:
-        if (folder / one.case.id / "case.json").is_file():
-            continue
-        job.write_case(
-            one.case, one.settings, folder / one.case.id,
-            overrides=list(one.overrides), unavailable=one.unavailable,
-            config_dir=config_dir_of(sys.argv),
-        )  # fmt: skip
+        if not case_file.exists(folder / one.case.id):
+            case_file.write(one, folder / one.case.id)
     write_json(folder / PLAN, {
         "sweep_id": folder.name,
         "experiment": experiment,
-        "argv": sys.argv[1:],
+        "argv": before.get("argv", sys.argv[1:]),
         "started": before.get("started", time.time()),
         "driver": this_driver(),
         "environment": {**environment(device), **commit(Path.cwd())},
@@ -100,7 +92,7 @@ def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device
 
 def this_driver() -> str:
     """The driving process, told apart from any other: host, process number, start time."""
-    return f"{socket.gethostname()}:{job.this_process()}"
+    return f"{socket.gethostname()}:{processes.this_process()}"
 
 
 def is_dead(driver: str) -> bool:

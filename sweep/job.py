@@ -16,19 +16,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from sweep import case_file, launch, processes, trainers, warm
 from sweep import facts as facts_file
-from sweep import launch, processes, trainers, warm
-from sweep.case import Case, plain
+from sweep.case import Case
 from sweep.compiler import breaks, log
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
-from sweep.files import write_json
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import Command, Launch, Trainer
 
-DRIVER = "SWEEP_DRIVER"  # environment: process number and start time of the driving process
+DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
 
 def run_job(settings: Settings) -> None:
@@ -41,7 +40,7 @@ def run_job(settings: Settings) -> None:
         print("started a second time, by whom ever: a case is never run again unasked")
         return
     with _stoppable():
-        run_case(settings, read_case(case_dir), case_dir)
+        run_case(settings, case_file.read(case_dir).case, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
@@ -52,7 +51,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         started=time.time(),
         seconds=0.0,
         environment=environment(case.device) | commit(Path.cwd()),
-        asked=asked_of(settings),
+        asked=facts_file.asked_of(settings),
     )
     try:
         _run_launches(facts, settings, case_dir, stream)
@@ -67,33 +66,6 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         facts.seconds = time.time() - facts.started
         facts_file.save(facts, case_dir)
     return facts
-
-
-def asked_of(settings: Settings) -> dict[str, Any]:
-    """What the trainer must show that it did: degrees and features; and what it has none of."""
-    layout, values = settings.layout, plain(settings)
-    degrees = {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep}
-    more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown,
-            "attention_dropout": settings.attention_dropout}  # fmt: skip
-    return {**values["feature"], **degrees, **more}
-
-
-def write_case(case: Case, settings: Settings, case_dir: Path, **more: Any) -> None:
-    """Write case.json: the labels and the resolved settings."""
-    write_json(
-        case_dir / "case.json", {"case": case.model_dump(), "settings": plain(settings), **more}
-    )
-
-
-def read_case(case_dir: Path) -> Case:
-    """The labels from case.json."""
-    text = (case_dir / "case.json").read_text(encoding="utf-8")
-    return Case.model_validate(json.loads(text)["case"])
-
-
-def this_process() -> str:
-    """The value of DRIVER for jobs that shall end with this process."""
-    return f"{os.getpid()}:{processes.created(os.getpid())}"
 
 
 def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool) -> None:

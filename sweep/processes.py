@@ -123,6 +123,11 @@ def created(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
+def this_process() -> str:
+    """Ours, told apart from a later one with its number: `pid:seconds since the epoch`."""
+    return f"{os.getpid()}:{created(os.getpid())}"
+
+
 def _wait_for(found: Iterable[psutil.Process], seconds: float) -> None:
     """Until all are gone or zombies. Not psutil.wait_procs: that takes a child's exit code."""
     deadline = time.monotonic() + seconds

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sweep import job, trainers
+from sweep import case_file, trainers
+from sweep import facts as facts_file
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
 from sweep.job_end import DIED, JobEnd
@@ -24,7 +25,7 @@ def facts_of(
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
     launches = [_launch(one, directory, end) for directory in sorted(case_dir.glob("launches/*"))]
-    started = before.started if before else (case_dir / "case.json").stat().st_mtime
+    started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
     return Facts(
         sweep_id=folder.name,
         case=one.case,
@@ -32,7 +33,7 @@ def facts_of(
         seconds=before.seconds if before else time.time() - started,
         environment=before.environment if before else _environment(one),
         vocab_size=before.vocab_size if before else None,
-        asked=job.asked_of(one.settings),
+        asked=facts_file.asked_of(one.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
         error=_error(before, job_log, end),
     )

@@ -21,7 +21,6 @@ from sweep.checks import Context
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts
 from sweep.faults import Conclusion
-from sweep.files import config_dir_of
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
 from sweep.judge import closing, judge, ready, unavailable
@@ -194,7 +193,7 @@ class Session:
         self._store.record(result)
 
     def _again(self, one: Planned) -> str:
-        return rerun_command(one.overrides, config_dir_of(sys.argv))
+        return rerun_command(one.overrides, one.config_dir)
 
     def _keep(self, result: Result) -> None:
         self._results[result.case.id] = result

@@ -45,15 +45,15 @@ class SlotLauncher(Observed, LocalLauncher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run every job, in order as far as they fit; what became of each is on disk."""
-        from sweep import job as our_job
-        from sweep.processes import JOB_MARKER, MarkedJob
+        from sweep.job import DRIVER
+        from sweep.processes import JOB_MARKER, MarkedJob, this_process
         from sweep.slots import Pool, SlotRunner
 
         session = self.session
         markers = [uuid.uuid4().hex for _ in job_overrides]
 
         def start(index: int, gpus: Sequence[str]) -> Any:
-            known = {JOB_MARKER: markers[index], our_job.DRIVER: our_job.this_process()}
+            known = {JOB_MARKER: markers[index], DRIVER: this_process()}
             with _deaf_to_ctrl_c(), added_environment(known):
                 job = self._submit(session.folder, session.settings_of(index, gpus))
             session.submitted(index, MarkedJob(markers[index]))

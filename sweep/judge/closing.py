@@ -10,12 +10,12 @@ from pathlib import Path
 from sweep import report
 from sweep.checks import Context
 from sweep.errors import MachineryError
-from sweep.files import write_json
 from sweep.folder import read_plan
+from sweep.judge import findings
 from sweep.judge.recorded import judge_recorded, with_result
 from sweep.judge.verdict import judge
 from sweep.report import Result
-from sweep.results import FINDINGS, load_all
+from sweep.results import load_all
 from sweep.store import End, Reader, Writer
 
 
@@ -51,7 +51,7 @@ def keep(results: Sequence[Result]) -> None:
     """Write findings.json of each case whose folder is here."""
     for result in results:
         if result.folder.is_dir():
-            write_json(result.folder / FINDINGS, result.judgement.model_dump(mode="json"))
+            findings.save(result.judgement, result.folder)
 
 
 def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[Result]:

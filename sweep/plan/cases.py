@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from sweep import trainers
 from sweep.case import Case, case_of, settings_of, slug
 from sweep.errors import RequestError
+from sweep.files import config_dir_of
 from sweep.machine import Machine
 from sweep.schema import LaunchMode, Settings
 
@@ -19,12 +21,13 @@ NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any c
 
 @dataclass(frozen=True)
 class Planned:
-    """A case, the overrides that compose it, and why it cannot run here, if so."""
+    """A case, what composes it (overrides, --config-dir), and why it cannot run here, if so."""
 
     case: Case
     settings: Settings
     overrides: tuple[str, ...]
     unavailable: str | None = None
+    config_dir: str | None = None
 
 
 def plan(
@@ -55,7 +58,7 @@ def plan_one(
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
     unavailable = _unavailable(settings) or _too_large(settings, config, machine)
-    return Planned(case, settings, tuple(overrides), unavailable)
+    return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv))
 
 
 def _unavailable(settings: Settings) -> str | None:

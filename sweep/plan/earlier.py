@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from sweep import case_file, launch
 from sweep import facts as facts_file
 from sweep import folder as sweep_folder
-from sweep import launch
 from sweep.errors import RequestError
-from sweep.judge import Judgement
+from sweep.judge import findings
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, plan_one
 from sweep.slurm import jobs
@@ -51,11 +49,11 @@ class Earlier:
         self, compose: Compose, machine: Machine, more: Sequence[str] = ()
     ) -> list[Planned]:
         """Its own cases under their own ids, with `more` said of each."""
-        return [
-            _renamed(plan_one([*case["overrides"], *more], compose([*case["overrides"], *more]),
-                              machine), case["case"]["id"])
-            for case in map(self._case, sweep_folder.read_plan(self.folder)["cases"])
-        ]  # fmt: skip
+        found = []
+        for case_id in sweep_folder.read_plan(self.folder)["cases"]:
+            overrides = [*case_file.read(self.folder / case_id).overrides, *more]
+            found.append(_renamed(plan_one(overrides, compose(overrides), machine), case_id))
+        return found
 
     def is_to_run(self, case_id: str) -> bool:
         """Whether the case belongs to what is asked for."""
@@ -69,24 +67,15 @@ class Earlier:
         for directory in case_dir.glob("launches/*"):
             launch.end_leftovers(directory)
         if not list(case_dir.glob("launches/*")):  # it only waited
-            (case_dir / "case.json").unlink(missing_ok=True)
+            (case_dir / case_file.NAME).unlink(missing_ok=True)
         else:
             old = self.folder / ASIDE / case_id
             old.mkdir(parents=True, exist_ok=True)
             case_dir.rename(old / str(len(list(old.iterdir())) + 1))
 
     def _failed(self, case_id: str) -> bool:
-        path = self.folder / case_id / "findings.json"
-        if not path.is_file():
-            return True
-        return not Judgement.model_validate_json(path.read_text(encoding="utf-8")).verdict.good
-
-    def _case(self, case_id: str) -> dict[str, Any]:
-        path = self.folder / case_id / "case.json"
-        if not path.is_file():
-            raise RequestError(f"{path} is gone: name the cases (arch=... layout=... or suite=...)")
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        judgement = findings.load(self.folder / case_id)
+        return judgement is None or not judgement.verdict.good
 
 
 def check_ended(folder: Path) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sweep import case_file
 from sweep.case import Case
 from sweep.files import write_text
 from sweep.folder import PLAN, read_plan
-from sweep.job import read_case
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
 from sweep.report.page import page
@@ -39,7 +39,7 @@ def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
     """The cases of the sweep in `folder` that have no result."""
     known = {result.case.id for result in results}
     left = [one for one in _plan(folder).get("cases", []) if one not in known]
-    return [read_case(folder / one) for one in left if (folder / one / "case.json").is_file()]
+    return [case_file.read(folder / one).case for one in left if case_file.exists(folder / one)]
 
 
 def _plan(folder: Path) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def apart(own: Sequence[Step], other: Sequence[Step]) -> str:
     deltas = [abs(losses[step.step] - step.loss) for step in other if step.step in losses]
     if not deltas:
         return ""
-    largest = max(deltas, key=lambda delta: delta if delta == delta else math.inf)
+    largest = max(deltas, key=lambda delta: math.inf if math.isnan(delta) else delta)
     if not largest:
         return " (equal losses)"
     return f" (loss off by {largest:.1e} at most)" if math.isfinite(largest) else ""

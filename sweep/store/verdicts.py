@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
+import sys
 import time
 from typing import TYPE_CHECKING
 
+from sweep.judge import findings
 from sweep.report import Result
 from sweep.store import entries
 from sweep.store.records import CaseRecord
@@ -31,8 +33,7 @@ def update(client: MlflowClient, record: CaseRecord, result: Result) -> bool:
     if record.status != entries.status(result):
         client.update_run(record.run_id, status=entries.status(result))
     if new_tags or gone:
-        text = json.dumps(result.judgement.model_dump(mode="json"), indent=2)
-        client.log_text(record.run_id, text + "\n", "findings.json")
+        client.log_text(record.run_id, findings.text(result.judgement), findings.NAME)
     return bool(new_tags or new_metrics or gone)
 
 
@@ -40,6 +41,6 @@ def _same(stored: float | None, value: float) -> bool:
     """Whether MLflow has the value: it keeps infinity as the largest number there is."""
     if stored is None:
         return False
-    largest = 1.7976931348623157e308
+    largest = sys.float_info.max
     kept = max(-largest, min(largest, value))
-    return stored == kept or (stored != stored and value != value)
+    return stored == kept or (math.isnan(stored) and math.isnan(value))

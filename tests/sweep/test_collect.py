@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from sweep import arguments, collect
 from sweep import facts as facts_file
 from sweep.facts import Facts
+from sweep.folder import read_plan
 from sweep.machine import Machine
 from sweep.plan import plan
 from sweep.session import Session
@@ -17,10 +19,13 @@ from sweep.slurm.jobs import SlurmJob, Submitted, record
 from tests.sweep.test_plan import COMMAND, composed
 from tests.sweep.test_slurm_commands import Says, says  # noqa: F401  # a fixture
 
+ASKED = ["-m", "--config-dir", "mine", "detach=true"]
+
 
 @pytest.fixture
-def detached(outputs: Path) -> Session:
+def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Two cases that were submitted as jobs 9_0 and 9_1."""
+    monkeypatch.setattr(sys, "argv", ["sweep", *ASKED])
     combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
                     for arch in ("llama", "qwen3")]  # fmt: skip
     session = Session(plan(combinations, composed, Machine()), Machine(), live=False, detach=True)
@@ -34,6 +39,7 @@ def detached(outputs: Path) -> Session:
         session.leave()
 
     assert session.execute(submit) == 0
+    monkeypatch.setattr(sys, "argv", ["sweep.collect", f"outputs={outputs}"])
     return session
 
 
@@ -65,6 +71,16 @@ def test_what_has_ended_is_judged_and_what_runs_is_named(
     assert "the job was cancelled in Slurm" in said.out
     assert "wait or run" not in said.err
     assert "cases have no result" not in said.err
+
+
+def test_what_was_asked_for_stays_what_it_was(
+    detached: Session, outputs: Path,
+    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+) -> None:  # fmt: skip
+    says("squeue", "printf '9_0|CANCELLED\\n9_1|PENDING\\n'")
+    assert collected(outputs) == 1
+    assert "python -m sweep --config-dir mine arch=llama" in capsys.readouterr().out
+    assert read_plan(detached.folder)["argv"] == ASKED
 
 
 def test_a_slurm_that_is_silent_leaves_everything_as_it_is(

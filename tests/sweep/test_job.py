@@ -12,8 +12,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from sweep import case_file, job, trainers
 from sweep import facts as facts_file
-from sweep import job, trainers
 from sweep.case import settings_of
 from sweep.machine import Machine
 from sweep.plan import Planned
@@ -33,7 +33,7 @@ print([name for name in ("hydra", "mlflow", "torch", "transformers") if name in 
 def one(tmp_path: Path) -> Planned:
     (one,) = planned(["arch=llama", "layout=single", f"outputs={tmp_path}"])
     one.settings.sweep_id = "20260101-000000"
-    job.write_case(one.case, one.settings, folder_of(one))
+    case_file.write(one, folder_of(one))
     return one
 
 

@@ -1,0 +1,58 @@
+"""case.json: a case as it was planned, for its job and for whoever comes later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from sweep.case import Case, plain, restored
+from sweep.errors import RequestError
+from sweep.files import write_json
+from sweep.plan import Planned
+
+NAME = "case.json"
+
+
+class CaseFile(BaseModel):
+    """Its labels, the resolved settings, and what it takes to compose it again."""
+
+    case: Case
+    settings: dict[str, Any] = Field(default_factory=dict)
+    overrides: list[str] = Field(default_factory=list)
+    unavailable: str | None = None
+    config_dir: str | None = None
+
+    @property
+    def planned(self) -> Planned:
+        """The case as its plan had it."""
+        return Planned(self.case, restored(self.settings), tuple(self.overrides), self.unavailable,
+                       self.config_dir)  # fmt: skip
+
+
+def write(one: Planned, case_dir: Path) -> None:
+    """Write case.json."""
+    file = CaseFile(
+        case=one.case, settings=plain(one.settings), overrides=list(one.overrides),
+        unavailable=one.unavailable, config_dir=one.config_dir,
+    )  # fmt: skip
+    write_json(case_dir / NAME, file.model_dump())
+
+
+def read(case_dir: Path) -> CaseFile:
+    """Read case.json; raises RequestError for one that is gone or damaged."""
+    path = case_dir / NAME
+    try:
+        return CaseFile.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = "name the cases (arch=... layout=... or suite=...)"
+        raise RequestError(f"{path} is gone: {hint}") from None
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise RequestError(f"{path}: {said}; move the case's folder away") from None
+
+
+def exists(case_dir: Path) -> bool:
+    """Whether the case was planned, and not set aside since."""
+    return (case_dir / NAME).is_file()
