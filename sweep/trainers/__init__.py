@@ -6,16 +6,14 @@ import importlib
 from typing import cast
 
 from sweep.errors import RequestError
-from sweep.schema import Settings
+from sweep.schema import TRAINERS, Settings
 from sweep.trainers.base import Trainer
-
-ADAPTERS = ("sft", "command", "hf_trainer", "prime_rl", "torchtitan")
 
 
 def load(name: str) -> Trainer:
     """The adapter of that name; raises RequestError with the choices."""
-    if name not in ADAPTERS:
-        choices = ", ".join(ADAPTERS)
+    if name not in TRAINERS:
+        choices = ", ".join(TRAINERS)
         raise RequestError(f"trainer.adapter={name}: no such adapter; choose from {choices}")
     return cast(Trainer, importlib.import_module(f"sweep.trainers.{name}").TRAINER)
 

@@ -10,16 +10,16 @@ from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers.template import SWITCHES, text
 
-OFF = ("", "false", "none", "all_to_all")
 FEATURES = (*SWITCHES, "resume_at")
+OFF = plain(Settings())["feature"]
 
 
 def asked_features(settings: Settings) -> dict[str, str]:
     """The keys of the feature file that are on, with their values."""
     feature = plain(settings)["feature"]
-    values = {key: text(feature[key]) for key in SWITCHES}
-    values["resume_at"] = ",".join(map(str, feature["resume_at"]))
-    return {key: value for key, value in values.items() if value not in OFF}
+    asked = {key: feature[key] for key in FEATURES if feature[key] != OFF[key]}
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else text(value)
+            for key, value in asked.items()}  # fmt: skip
 
 
 def lacking(

@@ -22,9 +22,9 @@ from sweep.trainers.base import (
     saves_at,
     torchrun,
 )
+from sweep.trainers.template import SWITCHES
 
-MEMORY = ("compile", "compile_backend", "fullgraph", "ac", "act_offload", "optim_offload",
-          "full_offload", "ep_backend")  # fmt: skip
+MEMORY = (*SWITCHES, "compile_backend")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 

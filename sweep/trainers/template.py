@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from sweep.case import layout_name, plain
 from sweep.errors import RequestError
-from sweep.schema import Settings
+from sweep.schema import FeatureConf, Settings
 from sweep.trainers.base import Launch, saves_at
 
 # One pass, so that nothing in a value is taken for a placeholder; {{word}} stands for {word}.
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
-SWITCHES = ("compile", "fullgraph", "ac", "act_offload", "optim_offload", "full_offload",
-            "ep_backend")  # fmt: skip
+# Each key of a feature file that is not about steps or data: what a trainer may be unable to do.
+SWITCHES = tuple(
+    one.name for one in fields(FeatureConf)
+    if one.name not in ("name", "compile_backend", "packed", "resume_at", "min_steps")
+)  # fmt: skip
 Spelling = Mapping[str, Mapping[Any, Any]]
 
 
