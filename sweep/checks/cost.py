@@ -43,8 +43,10 @@ def check(facts: Facts, context: Context) -> Finding | None:
     baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
     found = list(_grows(facts, growths))
     notes: list[str] = []
+    times: dict[str, float] = {}
     if baseline is not None:
-        metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios(facts, baseline).items()}
+        times = ratios(facts, baseline)
+        metrics |= {f"cost/{name}_ratio": ratio for name, ratio in times.items()}
         slower, told = list(beyond(facts, baseline)), list(_notable(facts, baseline))
         found += [*slower, baseline.moved(facts)] if slower else []
         notes += [*told, baseline.moved(facts)] if told else []
@@ -54,7 +56,14 @@ def check(facts: Facts, context: Context) -> Finding | None:
         message="; ".join(found or notes),
         metrics=metrics,
         folder=facts.launches[0].directory if found else "",
+        margin=_margin(facts, growths | times) if found else None,
     )
+
+
+def _margin(facts: Facts, figures: Mapping[str, float]) -> float | None:
+    """How many times its limit the farthest figure is; None where none has a limit."""
+    limits = {name: thresholds.configured("cost", name, facts.case) for name in figures}
+    return max((figures[name] / one.value for name, one in limits.items() if one), default=None)
 
 
 def step_seconds(facts: Facts) -> float | None:
@@ -64,9 +73,9 @@ def step_seconds(facts: Facts) -> float | None:
 
 
 def step_cpu_seconds(facts: Facts) -> float | None:
-    """The median work of a step, which other programs on the machine do not lengthen."""
+    """The least work of a step, which other programs on the machine lengthen the least."""
     taken = [one.step_cpu_seconds for one in _warm(facts) if one.step_cpu_seconds is not None]
-    return median(taken) if taken else None
+    return min(taken, default=None)
 
 
 def first_step_seconds(facts: Facts) -> float | None:

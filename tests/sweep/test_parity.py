@@ -66,6 +66,32 @@ def test_equal_steps_pass_with_deltas_of_zero(case: Make) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({}, {"aux_loss": 1.0}, "aux_loss is not reported, unlike qwen3_moe-fsdp4_ep4-base"),
+        ({"aux_loss": 1.0}, {}, "aux_loss is reported"),
+        ({"grad_norm": None}, {}, "grad_norm is not reported"),
+        ({}, {"buffers_digest": "b"}, "untrained buffers"),
+    ],
+)
+def test_a_figure_that_one_of_the_two_has_alone_fails(
+    case: Make, ours: dict[str, Any], theirs: dict[str, Any], said: str
+) -> None:
+    finding = checked(case("cp4_ep4", {4: ours}), case("fsdp4_ep4", {4: theirs}))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith(f"step 4: {said}")
+
+
+def test_losses_that_are_compared_alone_are_told(case: Make) -> None:
+    silent = {n: {"grad_norm": None, "grad_norm_groups": {}} for n in range(1, 6)}
+    finding = checked(case("cp4_ep4", silent), case("fsdp4_ep4", silent))
+    assert finding.outcome is Outcome.PASS
+    assert finding.message == (
+        "not compared, since it is not reported: grad_norm, grad_norm of parameter groups"
+    )
+
+
 def test_without_another_case_there_is_no_such_finding(case: Make) -> None:
     assert parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"))) is None
 
