@@ -25,7 +25,7 @@ from sweep.facts import Facts, LaunchFacts
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
-from sweep.trainers.base import Command, Launch, Trainer
+from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
 
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
@@ -36,7 +36,7 @@ def run_job(settings: Settings) -> None:
     Not through Hydra, which would compose the case once more, at half of a job's cost.
     """
     case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
-    if (case_dir / "launches").exists():
+    if (case_dir / LAUNCHES).exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
     with _stoppable():
@@ -75,8 +75,7 @@ def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool
         model = _checkpoint(settings)
         facts.vocab_size = _vocab_size(model)
     with _server(settings, case_dir) as server:
-        for number, one in enumerate(trainer.launches(settings), start=1):
-            directory = (case_dir / "launches" / f"{number}_{one.name}").resolve()
+        for one, directory in in_folders(trainer.launches(settings), case_dir.resolve()):
             directory.mkdir(parents=True)
             command = trainer.command(settings, one, directory, model)
             done = _launch(trainer, settings, one, command, directory, server, stream)

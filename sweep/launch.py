@@ -117,6 +117,12 @@ def end_leftovers(directory: Path) -> int:
     return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
 
 
+def began(directory: Path) -> float:
+    """When the launch in `directory` was started, in seconds since the epoch."""
+    path = directory / PROCESS  # written just before, and never again
+    return (path if path.is_file() else directory).stat().st_mtime
+
+
 class _Start(NamedTuple):
     argv: list[str]
     env: dict[str, str]

@@ -31,6 +31,7 @@ from sweep.progress import Progress
 from sweep.report import Result, rerun_command
 from sweep.schema import Settings
 from sweep.store import End, Location, Writer
+from sweep.trainers.base import in_folders
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -169,11 +170,12 @@ class Session:
         self._progress.refresh()
 
     def _step_of(self, one: Planned) -> int:
-        launches = sorted((self.folder / one.case.id / "launches").glob("*"))
-        if not launches:
-            return 0
         trainer = trainers.of(one.settings)
-        steps = trainer.metrics(one.settings, launches[-1]).steps
+        launches = in_folders(trainer.launches(one.settings), self.folder / one.case.id)
+        begun = [directory for _, directory in launches if directory.is_dir()]
+        if not begun:
+            return 0
+        steps = trainer.metrics(one.settings, begun[-1]).steps
         return steps[-1].step if steps else 0
 
     def _conclude(self, one: Planned, facts: Facts | None) -> None:
