@@ -14,7 +14,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_sft import experts
 from sft import data, gradients
-from sft.metrics import fingerprint
+from sft.metrics import fingerprint, movement
 
 
 class ObservedTrainer(Trainer):
@@ -46,6 +46,7 @@ class Reporter(TrainerCallback):
         self.trainer = trainer
         self.counter: LayerCounter | None = None
         self.before: Tensor | None = None
+        self.trained: list[bool] = []
         sharding = getattr(trainer.model.config, "distributed_config", None)
         self.dispatches = getattr(sharding, "ep_implementation", None) == experts.NAME
 
@@ -55,6 +56,12 @@ class Reporter(TrainerCallback):
         """The model as it is wrapped and sharded by now."""
         self.counter = LayerCounter(self.trainer.model)
         self.before = fingerprints(self.trainer.model)
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """What has a gradient, and so is to move: an indexer's parameters have none, say."""
+        self.trained = [p.grad is not None for p in self.trainer.model.parameters()]
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl,
@@ -72,7 +79,7 @@ class Reporter(TrainerCallback):
             "grad_norm": logs["grad_norm"],
             "lr": logs["learning_rate"],
             "tokens": sum(rank["tokens"] for rank in everyone),
-            "params_moved": share_moved([rank["moved"] for rank in everyone]),
+            **self.movement(everyone),
             "batch_digests": [data.combine(set(rank["rows"])) for rank in everyone],
             "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
             "counters": {
@@ -99,6 +106,12 @@ class Reporter(TrainerCallback):
         if self.dispatches:
             counters["ep_tokens_received"] = experts.take()
         return {"rows": rows, "tokens": tokens, "moved": moved, "counters": counters}
+
+    def movement(self, everyone: list[dict[str, Any]]) -> dict[str, Any]:
+        """What moved on some rank, of what has a gradient here."""
+        names = [name for name, _ in self.trainer.model.named_parameters()]
+        moved = [any(ranks) for ranks in zip(*(rank["moved"] for rank in everyone), strict=True)]
+        return movement(names, self.trained, moved)
 
 
 class LayerCounter:
@@ -132,12 +145,6 @@ class LayerCounter:
 def fingerprints(model: nn.Module) -> Tensor:
     """[parameters] sums of what this rank holds, by which one that moved is known."""
     return torch.stack([fingerprint(gradients.local(p)).cpu() for p in model.parameters()])
-
-
-def share_moved(ranks: list[list[bool]]) -> float:
-    """The share of the parameters that moved on some rank."""
-    moved = [any(parameter) for parameter in zip(*ranks, strict=True)]
-    return sum(moved) / len(moved)
 
 
 def gather(mine: Any) -> list[Any]:

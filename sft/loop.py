@@ -83,7 +83,7 @@ class Trainer:
             "step_seconds": time.perf_counter() - started,
             "step_cpu_seconds": worst(time.process_time() - worked, self.ranks),
             "peak_memory_gib": peak_memory_gib(self.ranks),
-            "params_moved": moved,
+            **moved,
             "fault": self.config.fault,
             **self.evidence(batch, gradient),
         }

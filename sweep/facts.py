@@ -34,6 +34,7 @@ class Step(BaseModel):
     step_cpu_seconds: float | None = None  # of the rank that works the most
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
+    params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout
