@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.case import Case, plain
 from sweep.compiler.breaks import CompilerFacts
@@ -141,10 +141,3 @@ def asked_of(settings: Settings) -> dict[str, Any]:
     more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown,
             "attention_dropout": settings.attention_dropout}  # fmt: skip
     return {**values["feature"], **degrees, **more}
-
-
-def reason(error: ValidationError) -> str:
-    """The first complaint, as a few words."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
