@@ -24,7 +24,7 @@ from sweep.job_end import DIED, JobEnd
 from sweep.judge import ready
 from sweep.machine import Machine
 from sweep.outcomes import Outcomes
-from sweep.plan import Planned
+from sweep.plan import Planned, spelled
 from sweep.plan.earlier import Earlier
 from sweep.schema import Settings
 from sweep.store import End, Location
@@ -200,14 +200,16 @@ class Session:
         return report.exit_code(results, problem)
 
     def _say_what_is_missing(self, results: int) -> None:
-        where = f"{self.folder.name} outputs={shlex.quote(str(self.folder.parent))}"
+        name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
+            where = shlex.join([f"sweep={name}", f"outputs={outputs}"])
             print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm; to judge"
-                  f" what has ended: python -m sweep.collect sweep={where}"
+                  f" what has ended: python -m sweep.collect {where}"
                   " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
         if missing := len(self.planned) - results - len(self._left):
+            where = shlex.join([f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" python -m sweep -m resume_sweep={where}", file=sys.stderr)  # fmt: skip
+                  f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
 
 
 @contextmanager
