@@ -42,6 +42,7 @@ class Step(BaseModel):
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
     buffers_digest: str | None = None  # of what is saved but not trained
     fault: str | None = None  # planted
+    operators: dict[str, int] = Field(default_factory=dict)  # that the first rank ran, if counted
     choices_by_place: list[float] = Field(default_factory=list)  # tokens' choices, by their place
     counters: dict[str, Any] = Field(default_factory=dict)
 

@@ -131,6 +131,21 @@ def test_more_work_in_a_step_fails_where_a_limit_is_set(taken: Make) -> None:
     assert finding.margin == pytest.approx(1.05)
 
 
+def test_more_operators_than_before_fail_and_are_named(taken: Make) -> None:
+    before, after = taken(), taken()
+    before.steps[2].operators = {"aten::mm": 100, "aten::add": 100}
+    after.steps[2].operators = {"aten::mm": 140, "aten::add": 100, "aten::bmm": 4}
+    finding = checked(after, before)
+    assert finding.outcome is Outcome.FAIL
+    assert "the count of operators in a step is 244 operators, 200 operators" in finding.message
+    assert "1.22 times (aten::mm 140, not 100; aten::bmm 4, not 0); limit 1.02" in finding.message
+    assert finding.margin == pytest.approx(1.22 / 1.02)
+    after.steps[2].operators = {"aten::mm": 102, "aten::add": 100}
+    assert checked(after, before).outcome is Outcome.PASS
+    after.steps[2].operators = {}
+    assert "cost/operators_ratio" not in checked(after, before).metrics
+
+
 def test_steps_that_other_programs_lengthened_are_no_more_work(taken: Make) -> None:
     before, after = taken(), taken()
     for facts, works in ((before, [1.0] * 5), (after, [1.0, 1.0, 3.0, 1.2, 3.0])):
