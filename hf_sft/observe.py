@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_sft import experts
 from sft import data, gradients
-from sft.metrics import fingerprint, movement
+from sft.metrics import fingerprints, movement
 
 
 class ObservedTrainer(Trainer):
@@ -55,7 +54,7 @@ class Reporter(TrainerCallback):
     ) -> None:
         """The model as it is wrapped and sharded by now."""
         self.counter = LayerCounter(self.trainer.model)
-        self.before = fingerprints(self.trainer.model)
+        self.before = fingerprints(self.trainer.model.parameters())
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -70,7 +69,7 @@ class Reporter(TrainerCallback):
         """A step's log has a loss; every rank tells what it did, and rank 0 writes."""
         if logs is None or "loss" not in logs:
             return
-        everyone = gather(self.mine())
+        everyone = gather_object([self.mine()])
         if not state.is_world_process_zero:
             return
         line = {
@@ -95,7 +94,7 @@ class Reporter(TrainerCallback):
         model, counter = self.trainer.model, self.counter
         assert counter is not None
         assert self.before is not None
-        after = fingerprints(model)
+        after = fingerprints(model.parameters())
         rows, self.trainer.rows = self.trainer.rows, []
         tokens, self.trainer.tokens = self.trainer.tokens, 0
         moved, self.before = (after != self.before).tolist(), after
@@ -139,18 +138,3 @@ class LayerCounter:
         again = max(0, self.inside - self.outside)
         self.outside = self.inside = 0
         return again
-
-
-@torch.no_grad()
-def fingerprints(model: nn.Module) -> Tensor:
-    """[parameters] sums of what this rank holds, by which one that moved is known."""
-    return torch.stack([fingerprint(gradients.local(p)).cpu() for p in model.parameters()])
-
-
-def gather(mine: Any) -> list[Any]:
-    """Every rank's."""
-    if not dist.is_initialized():
-        return [mine]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return everyone

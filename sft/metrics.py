@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +54,14 @@ class Movement:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.names, self.parameters = list(trained), list(trained.values())
         self.ranks = ranks
-        self.before = self.fingerprints()
-
-    @torch.no_grad()
-    def fingerprints(self) -> Tensor:
-        """[parameters] sums weighted by place, so that values that trade places are seen too."""
-        return torch.stack([fingerprint(local(p)) for p in self.parameters])
+        self.before = fingerprints(self.parameters)
 
     def since_last(self) -> Record:
         """Which parameters with a gradient changed on some rank since the last call.
 
         `params_moved` is their share, `params_unmoved` names the first that did not.
         """
-        after = self.fingerprints()
+        after = fingerprints(self.parameters)
         trained = torch.tensor([p.grad is not None for p in self.parameters])
         moved = self.ranks.max(
             ((after != self.before).cpu() & trained).to(self.ranks.device, float)
@@ -81,8 +77,14 @@ def movement(names: list[str], trained: list[bool], moved: list[bool]) -> Record
     return {"params_moved": share, "params_unmoved": still[:UNMOVED_NAMED]}
 
 
+@torch.no_grad()
+def fingerprints(parameters: Iterable[Tensor]) -> Tensor:
+    """[parameters] sums of what this rank holds of each, by which one that moved is known."""
+    return torch.stack([fingerprint(local(parameter)) for parameter in parameters])
+
+
 def fingerprint(values: Tensor) -> Tensor:
-    """A float64 scalar that changes when the values do."""
+    """A float64 sum weighted by place, so that values that trade places are seen too."""
     flat = values.flatten().double()
     weights = torch.linspace(1.0, 2.0, len(flat), dtype=torch.float64, device=flat.device)
     return flat @ weights if len(flat) else flat.sum()
