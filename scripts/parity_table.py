@@ -17,10 +17,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 import tiny_models
 from sft import launch
 from sweep import thresholds
 from sweep.case import Case
+from sweep.files import conf_dir
 
 Records = list[dict[str, Any]]
 STEPS = 5
@@ -34,7 +37,7 @@ LAYOUTS = {
     "dp2_cp2_ep4": (2, 2, 4),
 }
 EVERYWHERE = ("fsdp4_ep4", "cp4_ep4")
-DENSE = ("llama", "qwen3", "qwen3_5_dense")
+DENSE = {conf.name for conf in map(OmegaConf.load, conf_dir().glob("arch/*.yaml")) if not conf.moe}
 IN_ALL_LAYOUTS = ("qwen3_moe", "gpt_oss", "nemotron_h", "qwen3_5_moe")
 ORDERS = 3
 FIGURES = ("loss", "grad_norm", "loss_after_choice")

@@ -1,8 +1,9 @@
-"""What every test runs under: no network, no telemetry, one thread a process."""
+"""What every test runs under: no network, no telemetry, one thread a process; an empty store."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -28,3 +29,13 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)  # a test never writes to the develo
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What fails fast fails first."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite store with its tables made, which takes MLflow many seconds."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path

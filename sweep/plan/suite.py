@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from sweep.errors import RequestError
-from sweep.plan import spelled
+from sweep.plan import quoted
 
 NARROWED = (
     "arch",
@@ -91,4 +92,5 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return spelled(str(value))
+    text = str(value)
+    return text if re.fullmatch(r"[\w.+:-]+", text) else quoted(text)

@@ -17,16 +17,6 @@ CASE = Case(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite store with its tables made, which takes MLflow many seconds."""
-    from mlflow import MlflowClient
-
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def outputs(tmp_path: Path, empty_store: Path) -> Path:
     """An output folder whose store is ready."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.errors import reason
-from sweep.facts import Metrics, Step
+from sweep.facts import Metrics, Step, reason
 from sweep.schema import MetricsConf
 
 _MISSING = object()
