@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, TrainingArguments
+from transformers import AutoModelForCausalLM, PreTrainedModel, TrainingArguments
 
 from hf_sft import experts
 from hf_sft.observe import ObservedTrainer
-from sft import data
+from sft.config import Config as SftConfig
+from sft.config import DataConfig, ModelConfig
 from sft.data import IGNORED, Row
+from sft.packing import packed_rows
 
 Config = dict[str, Any]
 """`model` {path, dtype}, `sharding` {fsdp_size, ep_size} or null, `cp_size`, `data` {seq_len},
@@ -55,10 +57,9 @@ def arguments(config: Config) -> TrainingArguments:
 
 def rows(config: Config) -> list[Row]:
     """Packed rows as `Trainer` wants them: labels beside their tokens, which the model shifts."""
-    tokenizer = AutoTokenizer.from_pretrained(config["model"]["path"])
-    documents = data.render(data.read_chats(None), tokenizer)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    packed = data.pack(documents, config["data"]["seq_len"], pad)
+    model = ModelConfig(path=config["model"]["path"])
+    data = DataConfig(seq_len=config["data"]["seq_len"])
+    packed = packed_rows(SftConfig(model=model, data=data))
     return [row | {"labels": beside(row["labels"])} for row in packed]
 
 

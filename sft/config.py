@@ -109,6 +109,8 @@ class Config:
     steps: int = 5
     seed: int = 0
     output_dir: str = "output"
+    profile_step: int = 0
+    """A step of which the operators are counted, on the first rank; 0 for none."""
     fault: str | None = None
     """A fault to plant, name[:strength]; `python -m sft.faults` lists them."""
 

@@ -105,10 +105,18 @@ def digest(parameters: Iterable[nn.Parameter], device: torch.device) -> str:
     return hashlib.sha256(str(words).encode()).hexdigest()[:16]
 
 
-def bits_of(flat: Tensor) -> Tensor:
-    """The bits of a vector, as an integer weighted by place, modulo 2**64."""
-    bits = flat.view(torch.int32 if flat.element_size() == 4 else torch.int16).long()
-    return (bits * torch.arange(1, 2 * len(bits), 2, device=bits.device)).sum()
+def bits_of(flat: Tensor, part: int = 2**22) -> Tensor:
+    """The bits of a vector, as an integer weighted by place, modulo 2**64.
+
+    In parts, since integers and weights take several times the memory of what they are of.
+    """
+    words = flat.view(torch.int32 if flat.element_size() == 4 else torch.int16)
+    total = torch.zeros((), dtype=torch.long, device=flat.device)
+    for start in range(0, len(words), part):
+        bits = words[start : start + part].long()
+        odd = torch.arange(1, 2 * len(bits), 2, device=bits.device)
+        total += (bits * (odd + 2 * start)).sum()
+    return total
 
 
 @torch.no_grad()

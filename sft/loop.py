@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
-from sft import balance, checkpoint, choices, counters, data, gradients, model
+from sft import balance, checkpoint, choices, counters, data, gradients, model, operators
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.data import IGNORED, Loader, Row
@@ -50,9 +50,11 @@ class Trainer:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""
         metrics = Path(self.config.output_dir) / "metrics.jsonl"
         for batch in itertools.islice(self.loader, self.config.steps - self.step):
-            record = self.train_step({key: x.to(self.ranks.device) for key, x in batch.items()})
+            is_profiled = self.step + 1 == self.config.profile_step and self.ranks.rank == 0
+            with operators.counted(is_profiled) as counts:
+                record = self.train_step({key: x.to(self.ranks.device) for key, x in batch.items()})
             if self.ranks.rank == 0:
-                write(record, metrics)
+                write(record | ({"operators": counts} if counts else {}), metrics)
             if self.step in self.config.checkpoint.save_at:
                 checkpoint.save(self)
 
@@ -83,7 +85,7 @@ class Trainer:
             "step_seconds": time.perf_counter() - started,
             "step_cpu_seconds": worst(time.process_time() - worked, self.ranks),
             "peak_memory_gib": peak_memory_gib(self.ranks),
-            "params_moved": moved,
+            **moved,
             "fault": self.config.fault,
             **self.evidence(batch, gradient),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,30 +43,48 @@ def worst(figure: float, ranks: Ranks) -> float:
     return ranks.max(torch.tensor(figure, device=ranks.device)).item()
 
 
+UNMOVED_NAMED = 5
+"""So many of the parameters that did not move are named; their share tells how many they are."""
+
+
 class Movement:
     """Whether parameters moved, from a fingerprint of each (no copy of the model is kept)."""
 
     def __init__(self, model: nn.Module, ranks: Ranks) -> None:
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.names, self.parameters = list(trained), list(trained.values())
         self.ranks = ranks
-        self.before = self.fingerprints()
+        self.before = fingerprints(self.parameters)
 
-    @torch.no_grad()
-    def fingerprints(self) -> Tensor:
-        """[parameters] sums weighted by place, so that values that trade places are seen too."""
-        return torch.stack([fingerprint(local(p)) for p in self.parameters])
+    def since_last(self) -> Record:
+        """Which parameters with a gradient changed on some rank since the last call.
 
-    def since_last(self) -> float:
-        """The share of parameters with a gradient that changed on some rank since the last call."""
-        after = self.fingerprints()
-        trained = torch.tensor([p.grad is not None for p in self.parameters]).to(after.device)
-        moved = self.ranks.max(((after != self.before) & trained).float().to(self.ranks.device))
+        `params_moved` is their share, `params_unmoved` names the first that did not.
+        """
+        after = fingerprints(self.parameters)
+        trained = torch.tensor([p.grad is not None for p in self.parameters])
+        moved = self.ranks.max(
+            ((after != self.before).cpu() & trained).to(self.ranks.device, float)
+        )
         self.before = after
-        return (moved.sum() / trained.sum().clamp(min=1).to(moved.device)).item()
+        return movement(self.names, trained.tolist(), moved.bool().tolist())
+
+
+def movement(names: list[str], trained: list[bool], moved: list[bool]) -> Record:
+    """The share of the trained parameters that moved, and the names of the first that did not."""
+    still = [name for name, t, m in zip(names, trained, moved, strict=True) if t and not m]
+    share = 1 - len(still) / sum(trained) if any(trained) else 0.0
+    return {"params_moved": share, "params_unmoved": still[:UNMOVED_NAMED]}
+
+
+@torch.no_grad()
+def fingerprints(parameters: Iterable[Tensor]) -> Tensor:
+    """[parameters] sums of what this rank holds of each, by which one that moved is known."""
+    return torch.stack([fingerprint(local(parameter)) for parameter in parameters])
 
 
 def fingerprint(values: Tensor) -> Tensor:
-    """A float64 scalar that changes when the values do."""
+    """A float64 sum weighted by place, so that values that trade places are seen too."""
     flat = values.flatten().double()
     weights = torch.linspace(1.0, 2.0, len(flat), dtype=torch.float64, device=flat.device)
     return flat @ weights if len(flat) else flat.sum()

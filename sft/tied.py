@@ -8,21 +8,20 @@ while the other is gathered: see docs/upstream/tied-weights-uneven-shards.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
+
+from sft import fsdp
 
 
 def share_buffers(model: nn.Module) -> int:
     """Give the FSDP parameters of one tied weight one buffer; returns how many were mended.
 
-    To be called after loading and before the first forward. Uses FSDP2's private state: there is
-    no public way to say that two modules share a parameter across groups.
+    To be called after loading and before the first forward.
     """
     owners: defaultdict[int, list[Any]] = defaultdict(list)
-    for parameter in fsdp_parameters(model):
+    for parameter in fsdp.parameters(model):
         parameter.reset_sharded_param()
         owners[id(parameter.sharded_param)].append(parameter)
     mended = 0
@@ -32,17 +31,6 @@ def share_buffers(model: nn.Module) -> int:
                 parameter._sharded_param_data = last._sharded_param_data
                 mended += 1
     return mended
-
-
-def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
-    """What FSDP2 keeps about each parameter that it shards (private to torch)."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            state = module._get_fsdp_state()
-            # torch 2.13 allows several groups a module
-            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
-            for group in filter(None, groups):
-                yield from group.fsdp_params
 
 
 def _address(data: Any) -> int:

@@ -16,6 +16,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "steps": (1, COUNT),
     "seed": (0, 2**63),
     "attention_dropout": (0, 1),
+    "profile_step": (0, COUNT),
     "data.seq_len": (1, COUNT),
     "data.global_batch": (1, COUNT),
     "data.micro_batch": (1, COUNT),
@@ -85,6 +86,9 @@ def _check_contradictions(settings: Settings) -> None:
     for key in ("fullgraph", "compile_backend"):
         if (value := getattr(feature, key)) and not feature.compile:
             raise RequestError(f"feature.{key}={value} without feature.compile=true does nothing")
+    if settings.profile_step > settings.steps:
+        said = f"profile_step={settings.profile_step}: the case has {settings.steps} steps"
+        raise RequestError(f"{said}; name one of them")
 
 
 def _check_layout(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from sweep.case import Case, plain, restored
-from sweep.errors import RequestError
+from sweep.errors import RequestError, reason
 from sweep.files import write_json
 from sweep.plan import Planned
 
@@ -49,8 +49,7 @@ def read(case_dir: Path) -> CaseFile:
         hint = "name the cases (arch=... layout=... or suite=...)"
         raise RequestError(f"{path} is gone: {hint}") from None
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
-        raise RequestError(f"{path}: {said}; move the case's folder away") from None
+        raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None
 
 
 def exists(case_dir: Path) -> bool:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.case import Case, plain
 from sweep.compiler.breaks import CompilerFacts
@@ -34,6 +34,7 @@ class Step(BaseModel):
     step_cpu_seconds: float | None = None  # of the rank that works the most
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
+    params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout
@@ -41,6 +42,7 @@ class Step(BaseModel):
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
     buffers_digest: str | None = None  # of what is saved but not trained
     fault: str | None = None  # planted
+    operators: dict[str, int] = Field(default_factory=dict)  # that the first rank ran, if counted
     choices_by_place: list[float] = Field(default_factory=list)  # tokens' choices, by their place
     counters: dict[str, Any] = Field(default_factory=dict)
 
@@ -140,10 +142,3 @@ def asked_of(settings: Settings) -> dict[str, Any]:
     more = {"indexer": settings.arch.indexer, "not_shown": settings.trainer.not_shown,
             "attention_dropout": settings.attention_dropout}  # fmt: skip
     return {**values["feature"], **degrees, **more}
-
-
-def reason(error: ValidationError) -> str:
-    """The first complaint, as a few words."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]

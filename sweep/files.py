@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -29,8 +30,14 @@ def write_text(path: Path, text: str) -> None:
     """Write by rename: whoever is killed meanwhile leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        error.filename = str(path)  # a full disk names none
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from sweep.facts import Facts, LaunchFacts
 from sweep.provenance import commit, environment
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
-from sweep.trainers.base import Command, Launch, Trainer
+from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
 
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
@@ -36,7 +37,7 @@ def run_job(settings: Settings) -> None:
     Not through Hydra, which would compose the case once more, at half of a job's cost.
     """
     case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
-    if (case_dir / "launches").exists():
+    if (case_dir / LAUNCHES).exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
     with _stoppable():
@@ -54,7 +55,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         asked=facts_file.asked_of(settings),
     )
     try:
-        _run_launches(facts, settings, case_dir, stream)
+        Launcher(settings, case_dir, stream).run_all(facts)
     except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
         facts.error = f"interrupted: {error or 'Ctrl-C'}"
@@ -68,55 +69,70 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
     return facts
 
 
-def _run_launches(facts: Facts, settings: Settings, case_dir: Path, stream: bool) -> None:
-    trainer = trainers.of(settings)
-    model = None
-    if trainer.needs_checkpoint(settings):
-        model = _checkpoint(settings)
-        facts.vocab_size = _vocab_size(model)
-    with _server(settings, case_dir) as server:
-        for number, one in enumerate(trainer.launches(settings), start=1):
-            directory = (case_dir / "launches" / f"{number}_{one.name}").resolve()
-            directory.mkdir(parents=True)
-            command = trainer.command(settings, one, directory, model)
-            done = _launch(trainer, settings, one, command, directory, server, stream)
-            facts.launches.append(done)
-            if done.exit_code != 0 or done.timed_out:
-                break
+@dataclass(frozen=True)
+class Launcher:
+    """Starts the launches of a case, one after the other."""
 
+    settings: Settings
+    case_dir: Path
+    stream: bool = False  # the trainer's log on our stdout
 
-def _server(settings: Settings, case_dir: Path) -> AbstractContextManager[str | None]:
-    program = warm.program_of(settings)
-    if program is None:
-        return contextlib.nullcontext()
-    env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
-    # A server of the sweep was started without the case's own environment, and much of that is
-    # read when a library is imported.
-    return warm.serving(program, env, case_dir / warm.LOG, shared=not settings.trainer.env)
+    @property
+    def trainer(self) -> Trainer:
+        """The case's adapter."""
+        return trainers.of(self.settings)
 
+    def run_all(self, facts: Facts) -> None:
+        """Every launch into `facts`, up to the first that fails."""
+        model = None
+        if self.trainer.needs_checkpoint(self.settings):
+            model = _checkpoint(self.settings)
+            facts.vocab_size = _vocab_size(model)
+        with self._server() as server:
+            launches = self.trainer.launches(self.settings)
+            for one, directory in in_folders(launches, self.case_dir.resolve()):
+                directory.mkdir(parents=True)
+                command = self.trainer.command(self.settings, one, directory, model)
+                done = self.run(one, command, directory, server)
+                facts.launches.append(done)
+                if done.exit_code != 0 or done.timed_out:
+                    break
 
-def _launch(
-    trainer: Trainer, settings: Settings, one: Launch, command: Command, directory: Path,
-    server: str | None, stream: bool,
-) -> LaunchFacts:  # fmt: skip
-    watch = launch.Watch(
-        metrics=lambda: trainer.metrics(settings, directory),
-        limit_seconds=settings.launch.timeout_seconds,
-        stream=stream,
-        orphaned=_orphaned_by(),
-        elsewhere=nodes.Step() if settings.layout.nodes > 1 else None,
-    )
-    env = launch.environment(settings.device.value, settings.gpus) | command.env
-    if settings.feature.compile:
-        env = log.environment(env)
-    done = launch.run(one, Command(command.argv), directory, env, watch, server)
-    if done.refused and settings.launch.mode is None:  # nobody insisted on warm
-        reason = done.refused
-        done = launch.run(one, Command(command.argv), directory, env, watch)
-        done.refused = reason
-    if settings.feature.compile:
-        done.compiler = breaks.read(directory)
-    return done
+    def run(
+        self, one: Launch, command: Command, directory: Path, server: str | None
+    ) -> LaunchFacts:
+        """One launch; cold where the server refuses it, and nobody insisted on warm."""
+        settings, watch = self.settings, self._watch(directory)
+        env = launch.environment(settings.device.value, settings.gpus) | command.env
+        if settings.feature.compile:
+            env = log.environment(env)
+        done = launch.run(one, Command(command.argv), directory, env, watch, server)
+        if done.refused and settings.launch.mode is None:
+            reason = done.refused
+            done = launch.run(one, Command(command.argv), directory, env, watch)
+            done.refused = reason
+        if settings.feature.compile:
+            done.compiler = breaks.read(directory)
+        return done
+
+    def _watch(self, directory: Path) -> launch.Watch:
+        return launch.Watch(
+            metrics=lambda: self.trainer.metrics(self.settings, directory),
+            limit_seconds=self.settings.launch.timeout_seconds,
+            stream=self.stream,
+            orphaned=_orphaned_by(),
+            elsewhere=nodes.Step() if self.settings.layout.nodes > 1 else None,
+        )
+
+    def _server(self) -> AbstractContextManager[str | None]:
+        settings = self.settings
+        program = warm.program_of(settings)
+        if program is None:
+            return contextlib.nullcontext()
+        env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
+        # A server of the sweep was started without the case's own environment, and much of that is
+        # read when a library is imported.
+        return warm.serving(program, env, self.case_dir / warm.LOG, shared=not settings.trainer.env)
 
 
 def _checkpoint(settings: Settings) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import resource
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -117,6 +119,12 @@ def end_leftovers(directory: Path) -> int:
     return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
 
 
+def began(directory: Path) -> float:
+    """When the launch in `directory` was started, in seconds since the epoch."""
+    path = directory / PROCESS  # written just before, and never again
+    return (path if path.is_file() else directory).stat().st_mtime
+
+
 class _Start(NamedTuple):
     argv: list[str]
     env: dict[str, str]
@@ -134,35 +142,42 @@ class _Start(NamedTuple):
 
 
 def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch) -> None:
-    marker = start.env[processes.MARKER]
-    write_json(directory / PROCESS, {"marker": marker})
+    write_json(directory / PROCESS, {"marker": start.env[processes.MARKER]})
     used_before = _cpu_seconds()
     process = start.process()
-    log_copy = _LogCopy(directory / LOG, watch.stream)
-    deadline = time.monotonic() + watch.limit_seconds
-    try:
-        while process.poll() is None:
-            log_copy.advance()
+    with _copying(directory / LOG, watch.stream) as copy:
+        try:
+            _wait(process, facts, start.env[processes.MARKER], watch, copy)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            facts.exit_code = process.wait()
+            if isinstance(process, warm.Forked):
+                facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
+            else:
+                facts.cpu_seconds = _cpu_seconds() - used_before
             _note_first_step(facts, watch)
-            if time.monotonic() > deadline:
-                facts.timed_out = True
-                if watch.elsewhere is not None:
-                    watch.elsewhere.dump_stacks()
-                processes.dump_stacks(marker, process.pid or 0)
-                break
-            if watch.orphaned():
-                raise Interrupted("the sweep is gone")
-            time.sleep(POLL_SECONDS)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        facts.exit_code = process.wait()
-        if isinstance(process, warm.Forked):
-            facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
-        else:
-            facts.cpu_seconds = _cpu_seconds() - used_before
+            copy()
+
+
+def _wait(
+    process: subprocess.Popen[bytes] | warm.Forked, facts: LaunchFacts, marker: str, watch: Watch,
+    copy: Callable[[], None],
+) -> None:  # fmt: skip
+    """Until it ends, or for as long as it may take."""
+    deadline = time.monotonic() + watch.limit_seconds
+    while process.poll() is None:
+        copy()
         _note_first_step(facts, watch)
-        log_copy.advance()
+        if time.monotonic() > deadline:
+            facts.timed_out = True
+            if watch.elsewhere is not None:
+                watch.elsewhere.dump_stacks()
+            processes.dump_stacks(marker, process.pid or 0)
+            return
+        if watch.orphaned():
+            raise Interrupted("the sweep is gone")
+        time.sleep(POLL_SECONDS)
 
 
 def _cpu_seconds() -> float:
@@ -171,16 +186,21 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-class _LogCopy:
-    """Copies what was added to a log to our stdout."""
+@contextmanager
+def _copying(log: Path, wanted: bool) -> Iterator[Callable[[], None]]:
+    """A function that copies to our stdout what was added to a log since its last call."""
+    if not wanted:
+        yield lambda: None
+        return
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a sign may come in parts
+    with log.open("rb") as file:
 
-    def __init__(self, path: Path, enabled: bool) -> None:
-        self._file = path.open("rb") if enabled else None
+        def copy() -> None:
+            if text := decode(file.read()):
+                sys.stdout.write(text)
+                sys.stdout.flush()
 
-    def advance(self) -> None:
-        if self._file is not None and (text := self._file.read()):
-            sys.stdout.write(text.decode("utf-8", errors="replace"))
-            sys.stdout.flush()
+        yield copy
 
 
 def _note_first_step(facts: LaunchFacts, watch: Watch) -> None:

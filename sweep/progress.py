@@ -36,7 +36,6 @@ class Progress:
         self._states = {case_id: State() for case_id in case_ids}
         self._enabled = enabled
         self._live: Live | None = None
-        self._looked = 0.0
 
     def __enter__(self) -> Progress:
         if self._enabled and self._console.is_terminal:

@@ -10,9 +10,10 @@ from sweep import facts as facts_file
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
 from sweep.job_end import DIED, JobEnd
-from sweep.launch import LOG
+from sweep.launch import LOG, began
 from sweep.plan import Planned
 from sweep.provenance import commit, environment
+from sweep.trainers.base import Launch, in_folders
 
 
 def facts_of(
@@ -24,7 +25,9 @@ def facts_of(
     """
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
-    launches = [_launch(one, directory, end) for directory in sorted(case_dir.glob("launches/*"))]
+    expected = in_folders(trainers.of(one.settings).launches(one.settings), case_dir)
+    launches = [_launch(one, launch, directory, end)
+                for launch, directory in expected if directory.is_dir()]  # fmt: skip
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
     return Facts(
         sweep_id=folder.name,
@@ -43,11 +46,8 @@ def _environment(one: Planned) -> dict[str, str]:
     return environment(one.case.device) | commit(Path.cwd())
 
 
-def _launch(one: Planned, directory: Path, end: JobEnd) -> LaunchFacts:
-    trainer = trainers.of(one.settings)
-    expected = {launch.name: launch for launch in trainer.launches(one.settings)}
-    launch = expected[directory.name.partition("_")[2]]
-    started = directory.stat().st_ctime
+def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:
+    started = began(directory)
     seconds = time.time() - started
     return LaunchFacts(
         name=launch.name,
@@ -60,7 +60,7 @@ def _launch(one: Planned, directory: Path, end: JobEnd) -> LaunchFacts:
         started=started,
         seconds=seconds,
         log_tail=tail(directory / LOG),
-        metrics=trainer.metrics(one.settings, directory),
+        metrics=trainers.of(one.settings).metrics(one.settings, directory),
     )
 
 

@@ -1,4 +1,4 @@
-"""The driving process of a sweep: follows the cases, records and judges each as it ends.
+"""The driving process of a sweep: follows the jobs, and hands on what each case left.
 
 It is the only writer to MLflow; jobs leave files.
 """
@@ -17,20 +17,18 @@ from typing import Any, Protocol
 
 from sweep import facts as facts_file
 from sweep import launch, report, salvage, trainers, warm
-from sweep.checks import Context
 from sweep.errors import Interrupted, MachineryError
-from sweep.facts import Facts
 from sweep.faults import Conclusion
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
-from sweep.judge import closing, judge, ready, unavailable
+from sweep.judge import ready
 from sweep.machine import Machine
-from sweep.plan import Planned
+from sweep.outcomes import Outcomes
+from sweep.plan import Planned, spelled
 from sweep.plan.earlier import Earlier
-from sweep.progress import Progress
-from sweep.report import Result, rerun_command
 from sweep.schema import Settings
-from sweep.store import End, Location, Writer
+from sweep.store import End, Location
+from sweep.trainers.base import in_folders
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -80,23 +78,21 @@ class Session:
         if earlier is not None:
             for one in todo:
                 earlier.set_aside(one.case.id)
-        self._results: dict[str, Result] = {}
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
-        self._progress = Progress([one.case.id for one in planned], live)
         write_plan(self.folder, planned, experiment, planned[0].case.device)
-        self._store = Writer(location, self.folder)
+        self._outcomes = Outcomes(planned, self.folder, location, live)
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
         interrupted = False
-        with _stop_on_sigterm(), self._progress, self._ending:
+        with _stop_on_sigterm(), self._outcomes.progress, self._ending:
             try:
-                self._note_unavailable()
-                self._note_earlier()
+                self._outcomes.note_unavailable()
+                self._outcomes.note_earlier([one.case.id for one in self.runnable])
                 if self.runnable:
                     run()
             except (KeyboardInterrupt, Interrupted):
@@ -142,7 +138,7 @@ class Session:
 
     def started(self, index: int) -> None:
         """The job runs."""
-        self._progress.started(self.runnable[index].case.id)
+        self._outcomes.progress.started(self.runnable[index].case.id)
 
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
@@ -153,7 +149,7 @@ class Session:
         if (facts is None or facts.interrupted) and not self._stopping:
             facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._conclude(one, facts)
+        self._outcomes.conclude(one, facts)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -165,58 +161,17 @@ class Session:
         """Look at how far the running cases are."""
         for index in self._jobs:
             one = self.runnable[index]
-            self._progress.step(one.case.id, self._step_of(one), one.case.steps)
-        self._progress.refresh()
+            self._outcomes.progress.step(one.case.id, self._step_of(one), one.case.steps)
+        self._outcomes.progress.refresh()
 
     def _step_of(self, one: Planned) -> int:
-        launches = sorted((self.folder / one.case.id / "launches").glob("*"))
-        if not launches:
-            return 0
         trainer = trainers.of(one.settings)
-        steps = trainer.metrics(one.settings, launches[-1]).steps
+        launches = in_folders(trainer.launches(one.settings), self.folder / one.case.id)
+        begun = [directory for _, directory in launches if directory.is_dir()]
+        if not begun:
+            return 0
+        steps = trainer.metrics(one.settings, begun[-1]).steps
         return steps[-1].step if steps else 0
-
-    def _conclude(self, one: Planned, facts: Facts | None) -> None:
-        if facts is None:
-            self._progress.ended(one.case.id, "interrupted")
-            return
-        result = Result(
-            judgement=judge(facts, Context(self._all_facts())),
-            folder=self.folder / one.case.id,
-            command=self._again(one),
-            facts=facts,
-        )
-        if facts.interrupted:
-            self._progress.ended(one.case.id, "interrupted")
-        else:
-            self._keep(result)
-        self._store.record(result)
-
-    def _again(self, one: Planned) -> str:
-        return rerun_command(one.overrides, one.config_dir)
-
-    def _keep(self, result: Result) -> None:
-        self._results[result.case.id] = result
-        closing.keep([result])
-        self._progress.ended(result.case.id, result.judgement.verdict.value)
-
-    def _all_facts(self) -> dict[str, Facts]:
-        results = self._results.values()
-        return {result.case.id: result.facts for result in results if result.facts is not None}
-
-    def _note_unavailable(self) -> None:
-        for one in self.planned:
-            if one.unavailable is not None:
-                judgement = unavailable(one.case, one.unavailable)
-                self._keep(Result(judgement, self.folder / one.case.id, self._again(one)))
-
-    def _note_earlier(self) -> None:
-        """The results that a sweep which goes on has already."""
-        todo = {one.case.id for one in self.runnable}
-        for one in self.planned:
-            facts = facts_file.load(self.folder / one.case.id)
-            if facts is not None and not facts.interrupted and one.case.id not in todo:
-                self._conclude(one, facts)
 
     def _end_running(self) -> None:
         self._stopping = True
@@ -229,11 +184,9 @@ class Session:
             self.ended(index, "")
 
     def _close(self, interrupted: bool) -> int:
-        results = [self._results[one.case.id] for one in self.planned
-                   if one.case.id in self._results]  # fmt: skip
-        cut_off = interrupted or len(results) + len(self._left) < len(self.planned)
-        end = End(cut_off, unfinished=bool(self._left))
-        results, problem = closing.close(self._store, self.folder, results, end)
+        done = len(self._outcomes.results) + len(self._left)
+        end = End(interrupted or done < len(self.planned), unfinished=bool(self._left))
+        results, problem = self._outcomes.close(end)
         problem = self._problem or problem
         if results or problem or not self._left:
             report.show(self.folder, results, problem)
@@ -247,14 +200,16 @@ class Session:
         return report.exit_code(results, problem)
 
     def _say_what_is_missing(self, results: int) -> None:
-        where = f"{self.folder.name} outputs={shlex.quote(str(self.folder.parent))}"
+        name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
+            where = shlex.join([f"sweep={name}", f"outputs={outputs}"])
             print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm; to judge"
-                  f" what has ended: python -m sweep.collect sweep={where}"
+                  f" what has ended: python -m sweep.collect {where}"
                   " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
         if missing := len(self.planned) - results - len(self._left):
+            where = shlex.join([f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" python -m sweep -m resume_sweep={where}", file=sys.stderr)  # fmt: skip
+                  f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from sweep.errors import MachineryError, RequestError
 from sweep.judge import closing, ready
 from sweep.plan.earlier import ASIDE
 from sweep.report import Result
-from sweep.report.runs import recorded
+from sweep.report.runs import RECORDED, recorded
 from sweep.store import End, Location, Writer
 
 USAGE = Usage(
@@ -47,6 +47,7 @@ def sync(location: Location, folder: Path) -> str:
     driver = str(sweep_folder.read_plan(folder)["driver"])
     if sweep_folder.is_running(folder) and not sweep_folder.is_old(driver):
         return "still runs; its own process records it"
+    _forget_if_gone(location, folder)
     found, earlier, store = _results(folder), _set_aside(folder), location.shown
     todo = [one for one in [*earlier, *found] if one.facts and not recorded(one.folder, store)]
     if not any(one.facts for one in found):
@@ -61,6 +62,16 @@ def sync(location: Location, folder: Path) -> str:
     if problem is not None:
         raise MachineryError(problem)
     return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"
+
+
+def _forget_if_gone(location: Location, folder: Path) -> None:
+    """A store that was lost has none of the sweep's runs, whatever its folder says."""
+    files = [path for path in sorted(folder.glob(f"**/{RECORDED}"))
+             if recorded(path.parent, location.shown)]  # fmt: skip
+    run = recorded(files[0].parent) if files else None
+    if run is not None and not location.has(run.run_id):
+        for path in files:
+            path.unlink()
 
 
 def _results(folder: Path) -> list[Result]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sweep import conf_file
 from sweep.case import Case
-from sweep.errors import RequestError
+from sweep.errors import RequestError, reason
 from sweep.files import conf_dir
 
 FILE = "thresholds.yaml"
@@ -86,21 +86,13 @@ def _merged(found: Any, over: Any) -> Any:
 
 @cache
 def table() -> Table:
-    """The file, checked; raises RequestError naming what is wrong in it."""
+    """Both files, checked; raises RequestError naming what is wrong in them."""
     path = conf_dir() / FILE
+    found, calibrated = conf_file.read(path), path.with_name(CALIBRATED)
+    advisory = found.pop("advisory", []) if isinstance(found, dict) else []
+    if calibrated.is_file():
+        found = _merged(found, conf_file.read(calibrated) or {})
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
-        advisory = found.pop("advisory", []) if isinstance(found, dict) else []
-        path = path.with_name(CALIBRATED)
-        if path.is_file():
-            found = _merged(found, yaml.safe_load(path.read_text("utf-8")))
-            path = path.with_name(FILE)
         return Table.model_validate({"advisory": advisory, "thresholds": found})
-    except OSError as error:
-        raise RequestError(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RequestError(f"{path}: {where}: {first['msg']}") from None
+        raise RequestError(f"{path}: {reason(error)}") from None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from sft import fsdp
 from sft.config import MemoryConfig
 from sft.memory import checkpointing, compiling, offloading
 
@@ -24,7 +24,9 @@ def to_model(model: nn.Module, memory: MemoryConfig, device: torch.device) -> No
     """Replace the forward of each decoder layer; FSDP's hooks stay outside of it."""
     for layer in decoder_layers(model):
         if memory.compile or memory.act_offload:
-            move_hooks_outside(layer)
+            # Experts are sharded apart, over fewer ranks. Fetched in the middle of a layer they
+            # would break its graph, and be taken for activations.
+            fsdp.fetch_with(layer)
         layer.forward = prepared(layer, memory, device)
 
 
@@ -69,20 +71,3 @@ def prepared(layer: nn.Module, memory: MemoryConfig, device: torch.device) -> of
     if memory.act_offload:
         forward = offloading.offloaded(layer, forward, device)
     return forward
-
-
-def move_hooks_outside(layer: nn.Module) -> None:
-    """Let FSDP fetch the experts of a layer with the layer, not in the middle of it.
-
-    They are sharded apart from it, over fewer ranks. FSDP's hooks would break a compiled graph, and
-    experts fetched later would be taken for activations.
-    """
-    for module in layer.modules():
-        if module is not layer and isinstance(module, FSDPModule):
-            state = module._get_fsdp_state()
-            state._pre_forward_hook_handle.remove()
-            state._post_forward_hook_handle.remove()
-            state._pre_forward_hook_handle = layer.register_forward_pre_hook(
-                state._pre_forward, with_kwargs=True
-            )
-            state._post_forward_hook_handle = layer.register_forward_hook(state._post_forward)

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.utils._pytree import tree_leaves
-from transformers.distributed import fsdp
+from transformers.distributed import fsdp as transformers_fsdp
 
-from sft import counters
+from sft import counters, fsdp
 from sft.gradients import local
-from sft.tied import fsdp_parameters
 
 Forward = Callable[..., Any]
 CPU = torch.device("cpu")
@@ -109,7 +108,7 @@ def count_states(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 def count_parameters(model: nn.Module) -> None:
     """Count the bytes of this rank's parameters that FSDP keeps on the CPU."""
-    fetched = {p.sharded_param for p in fsdp_parameters(model) if p.offload_to_cpu}
+    fetched = {p.sharded_param for p in fsdp.parameters(model) if p.offload_to_cpu}
     shards = (local(parameter) for parameter in fetched)  # a tied weight once
     counters.add("params_on_cpu", sum(x.nbytes for x in shards if x.device == CPU))
 
@@ -120,9 +119,9 @@ def pinned_where_possible() -> Iterator[None]:
     if torch.accelerator.is_available():
         yield
         return
-    original = fsdp.CPUOffloadPolicy
-    fsdp.CPUOffloadPolicy = lambda: CPUOffloadPolicy(pin_memory=False)
+    original = transformers_fsdp.CPUOffloadPolicy
+    transformers_fsdp.CPUOffloadPolicy = lambda: CPUOffloadPolicy(pin_memory=False)
     try:
         yield
     finally:
-        fsdp.CPUOffloadPolicy = original
+        transformers_fsdp.CPUOffloadPolicy = original

@@ -32,11 +32,17 @@ class Measured:
 
 
 def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
-    """Those of each figure of the plan, and of its mean, on each device and dtype there is."""
+    """Those of each figure of the plan, and of its mean, on each device and dtype there is.
+
+    A figure is left out where only another kind has runs of it, and never altogether.
+    """
     kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
-    pairs = [(kind, figure) for kind in kinds for figure in plan]
-    return list(chain.from_iterable(
-        of_figure(every, kind, figure, plan[figure]) for kind, figure in pairs))  # fmt: skip
+    found: list[Population] = []
+    for figure, faults in plan.items():
+        of_kinds = [list(of_figure(every, kind, figure, faults)) for kind in kinds]
+        with_runs = [those for those in of_kinds if any(one.correct or one.broken for one in those)]
+        found.extend(chain.from_iterable(with_runs or of_kinds[:1]))
+    return found
 
 
 def of_figure(
@@ -113,8 +119,12 @@ def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series
 
 
 def belongs(one: Series, figure: str) -> bool:
-    """Whether a series is of the figure: `grad_norm` is that of each parameter group as well."""
-    return one.name == figure or one.name.startswith(f"{figure} of ")
+    """Whether a series is of the figure: `grad_norm` is that of each parameter group as well.
+
+    `grad_norm_embedding` is that of one group alone, as in conf/thresholds.yaml.
+    """
+    total, _, group = one.name.partition(" of ")
+    return figure in (total, f"{total}_{group}")
 
 
 def resolution(one: Series) -> float:

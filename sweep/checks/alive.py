@@ -55,7 +55,8 @@ def _unmoved(steps: list[Step], dtype: str) -> str:
     for step in steps:
         if dtype == "float32" and step.params_moved is not None and step.params_moved < 1:
             share = f"{1 - step.params_moved:.1%} of the trained tensors"
-            return f"{share} did not move at step {step.step}: does the optimizer own them?"
+            names = f" ({', '.join(step.params_unmoved)})" if step.params_unmoved else ""
+            return f"{share} did not move at step {step.step}{names}: does the optimizer own them?"
     return ""
 
 

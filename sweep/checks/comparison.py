@@ -93,9 +93,14 @@ class Comparison:
                 )
         return ""
 
-    def other_groups(self) -> str:
-        """Parameter groups of which only one of the two has a gradient; empty if there is none."""
+    def other_figures(self) -> str:
+        """A figure, or a group's gradient, that only one of the two has; empty if there is none."""
         for ours, theirs in self.pairs:
+            for name in ("grad_norm", "aux_loss"):
+                has, other = (getattr(step, name) is not None for step in (ours, theirs))
+                if has != other:
+                    said = "reported" if has else "not reported"
+                    return f"step {ours.step}: {name} is {said}, unlike {self.name}"
             missing = theirs.grad_norm_groups.keys() - ours.grad_norm_groups.keys()
             more = ours.grad_norm_groups.keys() - theirs.grad_norm_groups.keys()
             if missing:
@@ -107,14 +112,21 @@ class Comparison:
     def other_buffers(self) -> str:
         """The first step at which what is not trained differs; empty if it never does."""
         for ours, theirs in self.alike:
-            if None not in (ours.buffers_digest, theirs.buffers_digest) and (
-                ours.buffers_digest != theirs.buffers_digest
-            ):
+            if ours.buffers_digest != theirs.buffers_digest:
                 return (
                     f"step {ours.step}: untrained buffers (routers' biases) are"
                     f" {ours.buffers_digest}, {theirs.buffers_digest} in {self.name}"
                 )
         return ""
+
+    def unseen(self) -> str:
+        """Gradients that neither reports, so that losses alone are compared; empty if both do."""
+        missing = []
+        if all(ours.grad_norm is None for ours, _ in self.pairs):
+            missing.append("grad_norm")
+        if not any(ours.grad_norm_groups for ours, _ in self.pairs):
+            missing.append("grad_norm of parameter groups")
+        return f"not compared, since it is not reported: {', '.join(missing)}" if missing else ""
 
     def too_many_choices(self) -> str:
         """Where more tokens are routed differently than equal scores explain; empty if nowhere."""

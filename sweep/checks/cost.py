@@ -6,6 +6,7 @@ how much of its peak the memory grows by in each step, which needs no baseline.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,8 +44,10 @@ def check(facts: Facts, context: Context) -> Finding | None:
     baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
     found = list(_grows(facts, growths))
     notes: list[str] = []
+    times: dict[str, float] = {}
     if baseline is not None:
-        metrics |= {f"cost/{name}_ratio": ratio for name, ratio in ratios(facts, baseline).items()}
+        times = ratios(facts, baseline)
+        metrics |= {f"cost/{name}_ratio": ratio for name, ratio in times.items()}
         slower, told = list(beyond(facts, baseline)), list(_notable(facts, baseline))
         found += [*slower, baseline.moved(facts)] if slower else []
         notes += [*told, baseline.moved(facts)] if told else []
@@ -54,7 +57,14 @@ def check(facts: Facts, context: Context) -> Finding | None:
         message="; ".join(found or notes),
         metrics=metrics,
         folder=facts.launches[0].directory if found else "",
+        margin=_margin(facts, growths | times) if found else None,
     )
+
+
+def _margin(facts: Facts, figures: Mapping[str, float]) -> float | None:
+    """How many times its limit the farthest figure is; None where none has a limit."""
+    limits = {name: thresholds.configured("cost", name, facts.case) for name in figures}
+    return max((figures[name] / one.value for name, one in limits.items() if one), default=None)
 
 
 def step_seconds(facts: Facts) -> float | None:
@@ -64,9 +74,9 @@ def step_seconds(facts: Facts) -> float | None:
 
 
 def step_cpu_seconds(facts: Facts) -> float | None:
-    """The median work of a step, which other programs on the machine do not lengthen."""
+    """The least work of a step, which other programs on the machine lengthen the least."""
     taken = [one.step_cpu_seconds for one in _warm(facts) if one.step_cpu_seconds is not None]
-    return median(taken) if taken else None
+    return min(taken, default=None)
 
 
 def first_step_seconds(facts: Facts) -> float | None:
@@ -106,11 +116,25 @@ def _rises(steps: Sequence[Step]) -> list[float]:
     return [(after - before) / peaks[-1] for before, after in pairwise(peaks)]
 
 
+OPERATORS = "operators"
+
+
+def operators(facts: Facts) -> Counter[str]:
+    """How often each operator ran in the step that was profiled; empty where none was."""
+    return Counter(next((dict(one.operators) for one in facts.steps if one.operators), {}))
+
+
+def operator_count(facts: Facts) -> float | None:
+    """Of all operators: exact, where a time is lengthened by whatever else a machine does."""
+    return float(operators(facts).total()) or None
+
+
 FIGURES = (
     Figure("step_seconds", "the time of a step", step_seconds, "s"),
     Figure("step_cpu_seconds", "the work of a step", step_cpu_seconds, "CPU s"),
     Figure("first_step_seconds", "the time to the first step", first_step_seconds, "s"),
     Figure("peak_memory_gib", "the peak memory", peak_memory_gib, "GiB"),
+    Figure(OPERATORS, "the count of operators in a step", operator_count, "operators"),
 )
 
 GROWTHS = {"memory_growth": memory_growth, "settled_growth": settled_growth}
@@ -137,7 +161,17 @@ def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
         limit = thresholds.configured("cost", one.name, facts.case)
         if limit is not None and one.name in found and found[one.name] > limit.value:
             said = _said(one, facts, baseline, found[one.name])
+            if one.name == OPERATORS:
+                said += _more(operators(facts), operators(baseline.facts))
             yield f"{said}; limit {limit.value:g} times ({limit.source})"
+
+
+def _more(ours: Counter[str], theirs: Counter[str]) -> str:
+    """Of which operators there are the most more."""
+    more = [
+        f"{name} {ours[name]}, not {theirs[name]}" for name, _ in (ours - theirs).most_common(3)
+    ]
+    return f" ({'; '.join(more)})" if more else ""
 
 
 def _notable(facts: Facts, baseline: Baseline) -> Iterator[str]:

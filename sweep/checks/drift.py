@@ -47,7 +47,7 @@ def _judged(baseline: Baseline, compared: Comparison) -> tuple[Outcome, str]:
     if none:
         return Outcome.INCONCLUSIVE, f"no baseline: {none}"
     try:
-        beyond = compared.other_groups() or compared.too_far()
+        beyond = compared.other_figures() or compared.too_far()
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if beyond:

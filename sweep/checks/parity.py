@@ -41,7 +41,7 @@ def _judged(compared: Comparison) -> tuple[Outcome, str]:
     try:
         beyond = (
             compared.other_batch()
-            or compared.other_groups()
+            or compared.other_figures()
             or compared.other_buffers()
             or compared.too_far()
             or compared.too_many_choices()
@@ -65,7 +65,7 @@ def _without_a_difference(compared: Comparison) -> tuple[Outcome, str]:
     if compared.lost_steps > 0:
         message = f"{compared.lost_steps} steps could not be compared with {compared.name}"
         return Outcome.INCONCLUSIVE, message
-    return Outcome.PASS, another
+    return Outcome.PASS, "; ".join(filter(None, (another, compared.unseen())))
 
 
 def _finding(outcome: Outcome, message: str, metrics: dict[str, float] | None = None) -> Finding:

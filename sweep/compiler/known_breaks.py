@@ -7,13 +7,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from sweep import conf_file
 from sweep.compiler.breaks import Happening
-from sweep.errors import RequestError
+from sweep.conf_file import Pattern
+from sweep.errors import RequestError, reason
 from sweep.files import conf_dir
-from sweep.patterns import Pattern
 
 FILE = "known_graph_breaks.yaml"
 
@@ -49,14 +49,8 @@ def of_case(case_id: str, path: Path | None = None) -> list[KnownBreak]:
 
 @cache
 def _entries(path: Path) -> list[KnownBreak]:
+    found = conf_file.read(path)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
         return TypeAdapter(list[KnownBreak]).validate_python(found)
-    except OSError as error:
-        raise RequestError(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = " ".join(str(part) for part in ("entry", *first["loc"]))
-        raise RequestError(f"{path}: {where}: {first['msg']}") from None
+        raise RequestError(f"{path}: entry {reason(error, ' ')}") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sweep.errors import RequestError
+from sweep.errors import RequestError, reason
 from sweep.files import write_text
 from sweep.judge.verdict import Judgement
 
@@ -32,5 +32,4 @@ def load(case_dir: Path) -> Judgement | None:
     try:
         return Judgement.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        said = error.errors()[0]["msg"]
-        raise RequestError(f"{path}: {said}; move the case's folder away") from None
+        raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None

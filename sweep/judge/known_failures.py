@@ -17,11 +17,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from sweep import conf_file
 from sweep.checks import CHECKS, Finding, Outcome
-from sweep.errors import RequestError
+from sweep.conf_file import Pattern
+from sweep.errors import RequestError, reason
 from sweep.facts import Facts
 from sweep.files import conf_dir
-from sweep.patterns import Pattern
 
 FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
@@ -107,13 +108,7 @@ def _fixed(entry: KnownFailure) -> Finding:
 @cache
 def entries(path: Path) -> list[KnownFailure]:
     """All of a file; raises RequestError naming the line that is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        node, values = yaml.compose(text), yaml.safe_load(text)
-    except OSError as error:
-        raise RequestError(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise RequestError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    values, node = conf_file.read(path), conf_file.read(path, yaml.compose)
     if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
         raise RequestError(f"{path}: say a list of entries, or [] for none")
     lines = [item.start_mark.line + 1 for item in node.value]
@@ -126,6 +121,4 @@ def _entry(path: Path, line: int, value: Any) -> KnownFailure:
     try:
         return KnownFailure.model_validate({**value, "line": line})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = " ".join(str(part) for part in first["loc"])
-        raise RequestError(f"{path}: line {line}: {where}: {first['msg']}") from None
+        raise RequestError(f"{path}: line {line}: {reason(error)}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -96,6 +97,11 @@ def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
 def _pair(override: str) -> tuple[str, str]:
     key, _, value = override.partition("=")
     return key.lstrip("+~"), value
+
+
+def spelled(value: str) -> str:
+    """A string as an override's value: quoted where Hydra would take a sign in it for its own."""
+    return value if re.fullmatch(r"[\w.+:/-]+", value) else quoted(value)
 
 
 def quoted(value: str) -> str:

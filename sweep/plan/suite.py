@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -13,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from sweep.errors import RequestError
-from sweep.plan import quoted
+from sweep.plan import spelled
 
 NARROWED = (
     "arch",
@@ -92,5 +91,4 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    text = str(value)
-    return text if re.fullmatch(r"[\w.+:-]+", text) else quoted(text)
+    return spelled(str(value))

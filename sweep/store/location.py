@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 240.0
+DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
+           "no such table", "no such column", "Can't locate revision")  # fmt: skip
+MOVE_AWAY = (
+    "if it stays so, move {file} away, and python -m sweep.sync records what is on disk again"
+)
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
@@ -49,6 +56,11 @@ class Location:
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not uri:
             root = outputs.resolve()
+            if {"%", "?"} & set(str(root)):
+                raise RequestError(
+                    f"outputs={outputs}: no address of MLflow's can name a file under it; choose"
+                    " a folder without % and ? in its name, or a server (MLFLOW_TRACKING_URI)"
+                )
             return cls(f"{SQLITE}{root}/mlflow.db", (root / "artifacts").as_uri())
         if urlparse(uri).scheme in ("", "file") and "MLFLOW_ALLOW_FILE_STORE" not in os.environ:
             raise RequestError(
@@ -87,6 +99,11 @@ class Location:
 
     def _reach_database(self) -> None:
         """MLflow would try ten times, for two minutes; a server has its own time limits."""
+        if self._file is not None:
+            if self._file.is_file():
+                with closing(sqlite3.connect(self._file)) as opened:
+                    opened.execute("SELECT name FROM sqlite_master LIMIT 1")
+            return
         parts = urlsplit(self.uri)
         port = parts.port or PORTS.get(parts.scheme.partition("+")[0])
         if parts.scheme in ("http", "https") or not parts.hostname or port is None:
@@ -109,10 +126,15 @@ class Location:
             ) from error
 
     def said(self, reason: object) -> str:
-        """A complaint in one line, without the name and password that MLflow puts into some."""
+        """A complaint in one line, without the name and password that MLflow puts into some.
+
+        Where the file of the store may be damaged it says what to do.
+        """
         secret = urlsplit(self.uri).netloc.rpartition("@")[0]
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
-        return " ".join(text.split())[:300]
+        line = " ".join(text.split())[:300]
+        damaged = self._file is not None and any(word in text for word in DAMAGED)
+        return f"{line}; {MOVE_AWAY.format(file=self._file)}" if damaged else line
 
     @contextmanager
     def writing(self, what: str) -> Iterator[None]:
@@ -138,4 +160,37 @@ class Location:
         from mlflow import MlflowClient
 
         with self.exclusive():
-            return MlflowClient(tracking_uri=self.uri)  # makes the tables
+            self._make_tables()
+            return MlflowClient(tracking_uri=self.uri)
+
+    def has(self, run_id: str) -> bool:
+        """Whether the store still has the run, deleted or not; raises MachineryError."""
+        if not self.exists:
+            return False
+        with self.answering(f"look for run {run_id}"):
+            from mlflow import MlflowException
+
+            try:
+                self.client.get_run(run_id)
+            except MlflowException as error:
+                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    return False
+                raise
+        return True
+
+    def _make_tables(self) -> None:
+        """Under another name first: MLflow can do nothing with a file that was half made.
+
+        A full disk leaves one, and so does being killed in the many seconds that it takes.
+        """
+        if self._file is None or self._file.is_file():
+            return
+        from mlflow import MlflowClient
+
+        for left in self._file.parent.glob(f".{self._file.name}.*"):
+            left.unlink()
+        # A new name each time: MLflow keeps a connection to every file that it has opened.
+        made = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
+        made.touch()  # where it cannot be, MLflow would try for two minutes
+        MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments()
+        made.replace(self._file)

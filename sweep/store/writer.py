@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -103,8 +104,9 @@ class Writer:
             del self._left[0]
 
     def _failure(self, reason: object) -> MachineryError:
+        outputs = shlex.quote(f"outputs={self._recorder.folder.parent}")
         return MachineryError(
             f"results are on disk but not in MLflow ({self.location.shown}):"
             f" {self.location.said(reason)};"
-            f" python -m sweep.sync outputs={self._recorder.folder.parent} records them later"
+            f" python -m sweep.sync {outputs} records them later"
         )

@@ -54,6 +54,7 @@ def untold(settings: Settings, told: Callable[[str], bool] = lambda name: False)
     asked = {
         "fault": settings.fault,
         "attention_dropout": settings.attention_dropout,
+        "profile_step": settings.profile_step,
         "packed": None if feature.packed else "false",
         "compile_backend": feature.compile_backend,
         "aux_loss_coef": settings.optim.aux_loss_coef,

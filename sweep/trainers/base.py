@@ -12,6 +12,8 @@ from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
 
+LAUNCHES = "launches"  # in a case's folder: a folder for each, in their order
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -75,6 +77,16 @@ def saves_at(settings: Settings, launch: Launch) -> int | None:
     return (*settings.feature.resume_at, None)[number]
 
 
+def in_folders(launches: Sequence[Launch], case_dir: Path) -> list[tuple[Launch, Path]]:
+    """Each launch with its folder, whether it is there yet or not."""
+    return [(one, case_dir / LAUNCHES / _folder(number, one))
+            for number, one in enumerate(launches, start=1)]  # fmt: skip
+
+
+def _folder(number: int, launch: Launch) -> str:
+    return f"{number}_{launch.name}"
+
+
 def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch, Path] | None:
     """The launch that this one, in `directory`, goes on from, and its directory."""
     launches = train_and_resume(settings)
@@ -82,7 +94,7 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
     if number == 0:
         return None
     one = launches[number - 1]
-    return one, directory.parent / f"{number}_{one.name}"
+    return one, directory.parent / _folder(number, one)
 
 
 def forking_server(settings: Settings) -> list[str] | None:

@@ -101,6 +101,7 @@ def _config(
         "steps": settings.steps,
         "seed": settings.seed,
         "output_dir": str(directory),
+        "profile_step": settings.profile_step,
         "fault": settings.fault,
     }
 

@@ -71,6 +71,7 @@ def values_of(
         "accumulation": accumulation(settings),
         **{key: case["feature"][key] for key in (*SWITCHES, "compile_backend", "packed")},
         "attention_dropout": settings.attention_dropout, "fault": settings.fault,
+        "profile_step": settings.profile_step,
     }  # fmt: skip
     return {key: text(value) for key, value in known.items()}
 

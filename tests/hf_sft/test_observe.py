@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 
-from hf_sft.observe import LayerCounter, ObservedTrainer, share_moved
+from hf_sft.observe import LayerCounter, ObservedTrainer
 from hf_sft.train import beside, collate
 from sft.data import IGNORED, Row
 
@@ -44,10 +44,6 @@ def test_layers_are_counted_when_they_are_computed_again(checkpointing: bool) ->
     assert counter.take() == 0
 
 
-def test_a_parameter_moved_if_it_did_on_some_rank() -> None:
-    assert share_moved([[True, False, False], [True, True, False]]) == pytest.approx(2 / 3)
-
-
 def test_each_step_is_a_line_with_its_batch(tmp_path: Path) -> None:
     arguments = TrainingArguments(
         str(tmp_path), max_steps=2, per_device_train_batch_size=1, gradient_accumulation_steps=2,
@@ -64,4 +60,33 @@ def test_each_step_is_a_line_with_its_batch(tmp_path: Path) -> None:
     assert first["params_moved"] == 1.0
     assert first["tokens"] == 2 * 7
     assert first["counters"] == {"params_sharded": [0], "recomputed_layers": [0]}
+    assert first["params_unmoved"] == []
     assert first["global_batch_digest"] != second["global_batch_digest"]
+
+
+class Unused(LlamaForCausalLM):
+    """A parameter beside those that the loss depends on, and one that the optimizer forgets."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        self.unused = torch.nn.Parameter(torch.ones(4))
+
+
+def test_what_has_a_gradient_and_stays_is_named_and_what_has_none_is_no_part_of_it(
+    tmp_path: Path,
+) -> None:
+    model = Unused(CONFIG)
+    forgotten = "model.norm.weight"
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=1, learning_rate=1e-3, logging_steps=1, save_strategy="no",
+        use_cpu=True, report_to=[], disable_tqdm=True,
+    )  # fmt: skip
+    owned = [p for name, p in model.named_parameters() if name != forgotten]
+    ObservedTrainer(
+        model=model, args=arguments, train_dataset=rows(8), data_collator=collate,
+        metrics=tmp_path / "metrics.jsonl", optimizers=(torch.optim.AdamW(owned, lr=1e-3), None),
+    ).train()  # fmt: skip
+    line = json.loads((tmp_path / "metrics.jsonl").read_text())
+    trained = sum(1 for name, _ in model.named_parameters() if name != "unused")
+    assert line["params_unmoved"] == [forgotten]
+    assert line["params_moved"] == pytest.approx(1 - 1 / trained)

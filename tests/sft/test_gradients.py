@@ -36,3 +36,9 @@ def test_values_that_trade_places_show_and_what_has_no_gradient_does_not() -> No
     assert digest(one) != digest(two)
     assert digest(one, two) != digest(two, one)
     assert gradients.digest([nn.Parameter(one)], CPU) == digest()
+
+
+def test_the_sum_of_bits_is_the_same_in_parts() -> None:
+    vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    assert gradients.bits_of(vector) == gradients.bits_of(vector, part=7)
+    assert gradients.bits_of(vector[:0]) == 0

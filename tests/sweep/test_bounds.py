@@ -71,6 +71,7 @@ def test_what_contradicts_itself_is_refused() -> None:
     assert "feature.compile=true" in refusal("feature.fullgraph", True)
     assert "feature.compile=true" in refusal("feature.compile_backend", "eager")
     assert refusal("outputs", "").startswith("outputs=: say a folder")
+    assert "profile_step=99: the case has" in refusal("profile_step", 99)
 
 
 @pytest.mark.parametrize(

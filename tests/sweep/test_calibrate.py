@@ -192,6 +192,20 @@ def test_each_resume_counts_by_its_farthest_step(resumed: Make) -> None:
     assert mean.floor == found.floor / 2, "one unit in one of two steps"
 
 
+def test_a_kind_without_runs_of_a_figure_is_left_out_and_a_figure_without_any_is_refused(
+    resumed: Make,
+) -> None:
+    every = [resumed("good", [5.0, 4.0]), resumed("good-bf16", [5.0, 4.0])]
+    every[1].case = every[1].case.model_copy(update={"dtype": "bfloat16"})
+    every[1].asked.pop("resume_at")
+    cases = {one.case.id: one for one in every}
+    found = populations(cases, {"resume.loss": ["f"], "parity.choices": ["f"]})
+    assert [one.name for one in found] == [
+        "resume.loss.cpu.float32", "resume.loss.cpu.float32.mean", "parity.choices.cpu.float32"
+    ]  # fmt: skip
+    assert found[2].refusal == "parity.choices.cpu.float32: no correct run was measured"
+
+
 def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
     def layout(case_id: str, world_size: int, norm: float, fault: str | None = None) -> Facts:
         facts = make_facts(steps([8.0] * 5, grad_norm_groups={"router": norm, "head": 1.0}))
@@ -208,6 +222,8 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
     assert found.correct[0].value == pytest.approx(1e-6)
     assert found.broken[0].value == pytest.approx(0.1)
     assert found.threshold == pytest.approx(math.sqrt(1e-6 * 0.1), rel=0.01)
+    (head, _) = populations(cases, {"parity.grad_norm_head": ["ep_grad_scaled"]})
+    assert [one.value for one in (*head.correct, *head.broken)] == [0.0, 0.0]
     assert mean.is_mean
     assert mean.correct[0].value == pytest.approx(1e-6)
 

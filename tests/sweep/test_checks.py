@@ -154,9 +154,13 @@ def test_no_check_passes_on_nothing(make_facts: Make) -> None:
 
 
 def test_a_tensor_that_does_not_move_fails_in_float32_alone(make_facts: Make) -> None:
-    facts = make_facts(steps(*({"params_moved": 0.96} for _ in range(5))))
+    still = {"params_moved": 0.96, "params_unmoved": ["model.norm.weight", "lm_head.weight"]}
+    facts = make_facts(steps(*(still for _ in range(5))))
     finding = found("alive", facts)
     assert finding.outcome is Outcome.FAIL
-    assert "4.0% of the trained tensors did not move at step 1" in finding.message
+    assert (
+        "4.0% of the trained tensors did not move at step 1 (model.norm.weight, lm_head.weight)"
+        in finding.message
+    )
     facts.case = facts.case.model_copy(update={"dtype": "bfloat16"})
     assert found("alive", facts).outcome is Outcome.PASS

@@ -128,6 +128,30 @@ def test_more_work_in_a_step_fails_where_a_limit_is_set(taken: Make) -> None:
     finding = checked(after, before)
     assert finding.outcome is Outcome.FAIL
     assert "the work of a step is 2.1 CPU s, 1 CPU s in" in finding.message
+    assert finding.margin == pytest.approx(1.05)
+
+
+def test_more_operators_than_before_fail_and_are_named(taken: Make) -> None:
+    before, after = taken(), taken()
+    before.steps[2].operators = {"aten::mm": 100, "aten::add": 100}
+    after.steps[2].operators = {"aten::mm": 140, "aten::add": 100, "aten::bmm": 4}
+    finding = checked(after, before)
+    assert finding.outcome is Outcome.FAIL
+    assert "the count of operators in a step is 244 operators, 200 operators" in finding.message
+    assert "1.22 times (aten::mm 140, not 100; aten::bmm 4, not 0); limit 1.02" in finding.message
+    assert finding.margin == pytest.approx(1.22 / 1.02)
+    after.steps[2].operators = {"aten::mm": 102, "aten::add": 100}
+    assert checked(after, before).outcome is Outcome.PASS
+    after.steps[2].operators = {}
+    assert "cost/operators_ratio" not in checked(after, before).metrics
+
+
+def test_steps_that_other_programs_lengthened_are_no_more_work(taken: Make) -> None:
+    before, after = taken(), taken()
+    for facts, works in ((before, [1.0] * 5), (after, [1.0, 1.0, 3.0, 1.2, 3.0])):
+        for step, work in zip(facts.steps, works, strict=True):
+            step.step_cpu_seconds = work
+    assert checked(after, before).metrics["cost/step_cpu_seconds_ratio"] == pytest.approx(1.2)
 
 
 def test_a_planted_fault_is_held_against_the_same_case_without_it(taken: Make) -> None:
@@ -150,6 +174,7 @@ def test_a_small_leak_shows_once_memory_has_settled(taken: Make) -> None:
     finding = checked(taken([1.0] * 10, memory))
     assert finding.outcome is Outcome.FAIL
     assert finding.metrics["cost/memory_growth"] < 0.03
+    assert finding.margin == pytest.approx(finding.metrics["cost/settled_growth"] / 0.0047)
     assert "grows by 1.4% of its peak a step" in finding.message
     assert checked(taken([1.0] * 4, memory[:4])).outcome is Outcome.PASS, "too few steps to say"
 

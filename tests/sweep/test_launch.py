@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -57,6 +58,17 @@ def test_a_good_launch_has_its_steps_and_no_tails(
     assert facts.directory == "launches/1_train"
     assert (facts.stopped, facts.log_tail) == (0, "")
     assert "training as ok" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_sign_that_comes_in_parts_is_streamed_whole_and_the_log_is_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slowly = "import sys, time\nfor byte in 'é'.encode(): sys.stdout.buffer.write(bytes([byte]));"
+    slowly += " sys.stdout.flush(); time.sleep(0.3)"
+    run(tmp_path, [sys.executable, "-c", slowly], stream=True)
+    gc.collect()
+    assert capsys.readouterr().out == "é"
 
 
 def test_the_exit_code_and_the_end_of_the_log_are_kept(tmp_path: Path) -> None:

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
-import pytest
+import time
+from pathlib import Path
 
-from sweep.store import Location
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep.errors import MachineryError, RequestError
+from sweep.store import Location, Reader
 
 
 @pytest.mark.parametrize(
@@ -17,3 +23,65 @@ from sweep.store import Location
 )
 def test_a_store_is_named_without_a_password_and_otherwise_as_it_is(uri: str, shown: str) -> None:
     assert Location(uri).shown == shown
+
+
+@pytest.mark.parametrize("name", ["50%25", "what?", "%"])
+def test_a_folder_that_no_address_can_name_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="choose a folder without % and"):
+        Location.at(tmp_path / name)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=40))
+def test_any_other_folder_is_named_by_the_address(name: str) -> None:
+    from sqlalchemy.engine import make_url
+
+    root = (Path("/results") / name).resolve()
+    try:
+        location = Location.at(root)
+    except RequestError:
+        return
+    assert make_url(location.uri).database == f"{root}/mlflow.db"
+
+
+def test_tables_that_were_made_halfway_are_made_again(
+    tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    def dies(tracking_uri: str) -> None:
+        Path(tracking_uri.removeprefix("sqlite:///")).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(mlflow, "MlflowClient", dies)
+    with pytest.raises(OSError, match="No space"):
+        _ = Location.at(tmp_path).client
+    assert not (tmp_path / "mlflow.db").exists()
+
+    class Maker:
+        def __init__(self, tracking_uri: str) -> None:
+            self.file = Path(tracking_uri.removeprefix("sqlite:///"))
+
+        def search_experiments(self) -> None:
+            self.file.write_bytes(empty_store.read_bytes())
+
+    monkeypatch.setattr(mlflow, "MlflowClient", Maker)
+    _ = Location.at(tmp_path).client
+    assert (tmp_path / "mlflow.db").read_bytes() == empty_store.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+
+
+def test_a_damaged_store_is_told_at_once_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("not a database, by far" * 100)
+    began = time.monotonic()
+    with pytest.raises(MachineryError, match=r"not a database; if it stays so, move .*sync"):
+        Reader.at(tmp_path).find("latest")
+    assert time.monotonic() - began < 20
+
+
+def test_a_store_of_another_version_is_told_with_what_to_do(outputs: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(outputs / "mlflow.db") as store:
+        store.execute("UPDATE alembic_version SET version_num = 'bd07f7e963c5'")
+    with pytest.raises(MachineryError, match=r"out-of-date database schema.* move "):
+        Reader.at(outputs).find("latest")

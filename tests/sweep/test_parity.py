@@ -66,6 +66,32 @@ def test_equal_steps_pass_with_deltas_of_zero(case: Make) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({}, {"aux_loss": 1.0}, "aux_loss is not reported, unlike qwen3_moe-fsdp4_ep4-base"),
+        ({"aux_loss": 1.0}, {}, "aux_loss is reported"),
+        ({"grad_norm": None}, {}, "grad_norm is not reported"),
+        ({}, {"buffers_digest": "b"}, "untrained buffers"),
+    ],
+)
+def test_a_figure_that_one_of_the_two_has_alone_fails(
+    case: Make, ours: dict[str, Any], theirs: dict[str, Any], said: str
+) -> None:
+    finding = checked(case("cp4_ep4", {4: ours}), case("fsdp4_ep4", {4: theirs}))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith(f"step 4: {said}")
+
+
+def test_losses_that_are_compared_alone_are_told(case: Make) -> None:
+    silent = {n: {"grad_norm": None, "grad_norm_groups": {}} for n in range(1, 6)}
+    finding = checked(case("cp4_ep4", silent), case("fsdp4_ep4", silent))
+    assert finding.outcome is Outcome.PASS
+    assert finding.message == (
+        "not compared, since it is not reported: grad_norm, grad_norm of parameter groups"
+    )
+
+
 def test_without_another_case_there_is_no_such_finding(case: Make) -> None:
     assert parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"))) is None
 
@@ -114,11 +140,15 @@ def test_what_goes_wrong_first_is_said_first_and_the_rest_is_named(case: Make) -
 
 
 def test_a_drift_to_one_side_fails_by_its_mean_where_no_step_does(case: Make) -> None:
-    low = {n: {"loss": (8.0 - n) * (1 + 5e-6)} for n in range(1, 6)}
+    limit = thresholds.of("parity", "loss", "cpu", "float32")
+    assert limit.mean is not None
+    assert limit.mean < 1e-6 < limit.value
+    low = {n: {"loss": (8.0 - n) * (1 + 1e-6)} for n in range(1, 6)}
     finding = checked(case("cp4_ep4", low), case("fsdp4_ep4"))
     assert finding.outcome is Outcome.FAIL
-    assert finding.message.startswith("steps 1 to 5: loss is off by +5.00e-06 relative on average")
-    assert "threshold of the mean 1.0e-06 relative" in finding.message
+    assert finding.message.startswith("steps 1 to 5: loss is off by +1.00e-06 relative on average")
+    said = f"threshold of the mean {limit.mean:.1e} relative ({limit.mean_source})"
+    assert said in finding.message
 
 
 def test_rounding_to_both_sides_passes(case: Make) -> None:
@@ -312,7 +342,9 @@ def test_an_auxiliary_loss_is_compared_as_the_loss_is(case: Make) -> None:
     finding = checked(case("cp4_ep4", ours), case("single", theirs))
     assert finding.outcome is Outcome.FAIL
     assert "step 1: aux_loss is 2.2, 2 in qwen3_moe-single-base" in finding.message
-    assert finding.margin == pytest.approx(1e5, rel=0.01), "the mean is ten times as strict"
+    limit = thresholds.of("parity", "loss", "cpu", "float32")
+    assert limit.mean is not None
+    assert finding.margin == pytest.approx(0.1 / limit.mean), "the mean is the stricter"
 
 
 @pytest.mark.parametrize(("places", "outcome"), [(1, Outcome.PASS), (20, Outcome.FAIL)])
@@ -325,7 +357,8 @@ def test_a_few_tokens_with_other_experts_are_a_tie_and_many_are_not(
     assert finding.outcome is outcome
     if outcome is Outcome.FAIL:
         assert "step 4: tokens at 20 places of the batch have other experts" in finding.message
-        assert finding.margin == 5.0
+        limit = thresholds.of("parity", "choices", "cpu", "float32")
+        assert finding.margin == pytest.approx(20 / limit.value)
 
 
 def test_a_planted_fault_is_held_against_the_reference_even_in_its_place(case: Make) -> None:

@@ -168,7 +168,7 @@ def resumed_facts(make_facts: Make, after: list[Step], **labels: str) -> Facts:
 
 def test_what_must_be_equal_fails_without_any_threshold_too(make_facts: Make) -> None:
     finding = resume.check(
-        resumed_facts(make_facts, changed(6, lr=1.0), dtype="bfloat16"), Context()
+        resumed_facts(make_facts, changed(6, lr=1.0), dtype="float16"), Context()
     )
     assert finding is not None
     assert finding.outcome is Outcome.FAIL
@@ -178,11 +178,11 @@ def test_what_must_be_equal_fails_without_any_threshold_too(make_facts: Make) ->
 def test_without_a_threshold_of_its_dtype_a_resume_is_no_pass_and_no_crash(
     make_facts: Make,
 ) -> None:
-    facts = resumed_facts(make_facts, AFTER, dtype="bfloat16")
+    facts = resumed_facts(make_facts, AFTER, dtype="float16")
     finding = resume.check(facts, Context())
     assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE
-    assert "conf/thresholds.yaml has no resume.loss.cpu.bfloat16" in finding.message
+    assert "conf/thresholds.yaml has no resume.loss.cpu.float16" in finding.message
 
 
 def test_a_missing_threshold_names_the_key_to_add() -> None:

@@ -81,6 +81,15 @@ def test_results_are_recorded_once_however_often_it_runs(
     assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
 
 
+def test_what_a_lost_store_had_is_recorded_again(unrecorded: Path, empty_store: Path) -> None:
+    assert synced(unrecorded) == 0
+    (unrecorded / "mlflow.db").unlink()
+    shutil.copy(empty_store, unrecorded / "mlflow.db")
+    Location.at(unrecorded).client._tracking_client.store.engine.dispose()  # MLflow keeps the old
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == EVERYTHING
+
+
 def test_what_another_store_holds_is_recorded_in_this_one_too(
     unrecorded: Path, tmp_path: Path, empty_store: Path
 ) -> None:

@@ -101,3 +101,18 @@ def test_a_bad_file_is_one_line_before_anything_runs(
 
 def test_the_file_of_the_repository_can_be_read() -> None:
     ready()
+
+
+def test_a_file_that_is_no_text_is_one_line(file: Callable[[str], None], tmp_path: Path) -> None:
+    file(GOOD)
+    (tmp_path / thresholds.FILE).write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match=r"thresholds\.yaml: 'utf-8' codec can't decode"):
+        thresholds.table()
+
+
+def test_an_empty_file_of_calibrated_values_says_nothing(
+    file: Callable[[str], None], tmp_path: Path
+) -> None:
+    file(GOOD)
+    (tmp_path / thresholds.CALIBRATED).write_text("# none yet\n")
+    assert thresholds.of("parity", "grad_norm", "cpu", "float32").value == 1e-5

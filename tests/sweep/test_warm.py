@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep import job, launch, processes, trainers, warm
+from sweep import job, launch, processes, warm
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.machine import Machine
@@ -204,8 +204,6 @@ def test_what_cannot_be_forked_starts_cold_unless_warm_was_asked_for(
 
     monkeypatch.setattr(launch, "run", run)
     one, command = Launch("train", 1, 5), Command(["x"])
-    done = job._launch(
-        trainers.of(settings), settings, one, command, tmp_path, "server", stream=False
-    )
+    done = job.Launcher(settings, tmp_path).run(one, command, tmp_path, "server")
     assert tried == tries
     assert done.refused == "CUDA"  # whoever wonders why it took so long finds it

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sweep.facts import Metrics, Step, reason
+from sweep.errors import reason
+from sweep.facts import Metrics, Step
 from sweep.schema import MetricsConf
 
 _MISSING = object()

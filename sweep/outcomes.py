@@ -1,0 +1,74 @@
+"""What becomes of a sweep's cases: each judged, recorded and shown as it ends, all at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from sweep import facts as facts_file
+from sweep.checks import Context
+from sweep.facts import Facts
+from sweep.judge import closing, judge, unavailable
+from sweep.plan import Planned
+from sweep.progress import Progress
+from sweep.report import Result, rerun_command
+from sweep.store import End, Location, Writer
+
+
+class Outcomes:
+    """The results so far of the cases in the sweep's `folder`."""
+
+    def __init__(
+        self, planned: Sequence[Planned], folder: Path, location: Location, live: bool
+    ) -> None:
+        self._planned, self._folder = planned, folder
+        self._results: dict[str, Result] = {}
+        self.progress = Progress([one.case.id for one in planned], live)
+        self._store = Writer(location, folder)
+
+    def note_unavailable(self) -> None:
+        """The cases that cannot run here are results at once."""
+        for one in self._planned:
+            if one.unavailable is not None:
+                self._keep(self._result(one, None))
+
+    def note_earlier(self, todo: Collection[str]) -> None:
+        """The results that a sweep which goes on has already; `todo` are cases to run."""
+        for one in self._planned:
+            facts = facts_file.load(self._folder / one.case.id)
+            if facts is not None and not facts.interrupted and one.case.id not in todo:
+                self.conclude(one, facts)
+
+    def conclude(self, one: Planned, facts: Facts | None) -> None:
+        """The case has ended, and left these facts; None if it was stopped before it left any."""
+        if facts is None:
+            self.progress.ended(one.case.id, "interrupted")
+            return
+        result = self._result(one, facts)
+        if facts.interrupted:
+            self.progress.ended(one.case.id, "interrupted")
+        else:
+            self._keep(result)
+        self._store.record(result)
+
+    def close(self, end: End) -> tuple[list[Result], str | None]:
+        """Judge them all once more, report and end the sweep's run; see `closing.close`."""
+        return closing.close(self._store, self._folder, self.results, end)
+
+    @property
+    def results(self) -> list[Result]:
+        """Of the cases that have one, as they were planned."""
+        ids = [one.case.id for one in self._planned]
+        return [self._results[case_id] for case_id in ids if case_id in self._results]
+
+    def _result(self, one: Planned, facts: Facts | None) -> Result:
+        known = {name: other.facts for name, other in self._results.items() if other.facts}
+        judgement = (unavailable(one.case, str(one.unavailable)) if facts is None
+                     else judge(facts, Context(known)))  # fmt: skip
+        again = rerun_command(one.overrides, one.config_dir)
+        return Result(judgement, self._folder / one.case.id, again, facts)
+
+    def _keep(self, result: Result) -> None:
+        self._results[result.case.id] = result
+        closing.keep([result])
+        self.progress.ended(result.case.id, result.judgement.verdict.value)
