@@ -6,18 +6,17 @@ It is the only writer to MLflow; jobs leave files.
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from sweep import facts as facts_file
 from sweep import launch, report, salvage, trainers, warm
-from sweep.errors import Interrupted, MachineryError
+from sweep.errors import Interrupted
 from sweep.faults import Conclusion
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
@@ -27,8 +26,10 @@ from sweep.outcomes import Outcomes
 from sweep.plan import Planned, spelled
 from sweep.plan.earlier import Earlier
 from sweep.schema import Settings
+from sweep.stopping import Stop, watched
 from sweep.store import End, Location
 from sweep.trainers.base import in_folders
+from sweep.trouble import of_system, told
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -88,20 +89,26 @@ class Session:
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
-        interrupted = False
-        with _stop_on_sigterm(), self._outcomes.progress, self._ending:
-            try:
-                self._outcomes.note_unavailable()
-                self._outcomes.note_earlier([one.case.id for one in self.runnable])
-                if self.runnable:
-                    run()
-            except (KeyboardInterrupt, Interrupted):
-                interrupted = True
-            except MachineryError as error:
-                self._problem = str(error)
-            finally:
-                self._end_running()
-        return self._close(interrupted)
+        with watched() as stop:
+            interrupted = False
+            with self._outcomes.progress, self._ending:
+                try:
+                    self._run(run)
+                except (KeyboardInterrupt, Interrupted):
+                    interrupted = True
+                finally:
+                    self._end_running(stop)
+            return self._close(interrupted)
+
+    def _run(self, run: Callable[[], object]) -> None:
+        """Whatever else than a signal ends it, results are reported after it."""
+        try:
+            self._outcomes.note_unavailable()
+            self._outcomes.note_earlier([one.case.id for one in self.runnable])
+            if self.runnable:
+                run()
+        except Exception as error:  # noqa: BLE001  # told whatever it is
+            self._problem, _ = told(error)
 
     # What the launcher asks and tells.
 
@@ -173,15 +180,24 @@ class Session:
         steps = trainer.metrics(one.settings, begun[-1]).steps
         return steps[-1].step if steps else 0
 
-    def _end_running(self) -> None:
+    def _end_running(self, stop: Stop) -> None:
         self._stopping = True
+        stop.close()
+        if self._jobs:
+            print(f"ending {len(self._jobs)} cases that run, in {GRACE_SECONDS:.0f} s at most;"
+                  " once more, to kill them", file=sys.stderr)  # fmt: skip
         for one in self._jobs.values():
             one.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and not all(one.is_over() for one in self._jobs.values()):
+        while not all(one.is_over() for one in self._jobs.values()):
+            if stop.hurried or time.monotonic() > deadline:
+                break
             time.sleep(0.2)
         for index in list(self._jobs):
-            self.ended(index, "")
+            try:
+                self.ended(index, "")
+            except OSError as error:
+                self._problem = self._problem or of_system(error)
 
     def _close(self, interrupted: bool) -> int:
         done = len(self._outcomes.results) + len(self._left)
@@ -210,15 +226,3 @@ class Session:
             where = shlex.join([f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
                   f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
-
-
-@contextmanager
-def _stop_on_sigterm() -> Iterator[None]:
-    def stop(_signal: int, _frame: Any) -> None:
-        raise Interrupted("SIGTERM")
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

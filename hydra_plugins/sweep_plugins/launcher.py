@@ -54,7 +54,7 @@ class SlotLauncher(Observed, LocalLauncher):
 
         def start(index: int, gpus: Sequence[str]) -> Any:
             known = {JOB_MARKER: markers[index], DRIVER: this_process()}
-            with _deaf_to_ctrl_c(), added_environment(known):
+            with _deaf_to_the_terminal(), added_environment(known):
                 job = self._submit(session.folder, session.settings_of(index, gpus))
             session.submitted(index, MarkedJob(markers[index]))
             session.started(index)
@@ -93,13 +93,14 @@ class SlotLauncher(Observed, LocalLauncher):
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process started here ignores SIGINT, which a terminal sends to all: we end it in order."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _deaf_to_the_terminal() -> Iterator[None]:
+    """A process started here ignores what a terminal sends to all: we end it in order."""
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @contextmanager

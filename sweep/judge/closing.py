@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from sweep import report
 from sweep.checks import Context
-from sweep.errors import MachineryError
+from sweep.errors import MachineryError, RequestError
 from sweep.folder import read_plan
 from sweep.judge import findings
 from sweep.judge.recorded import judge_recorded, with_result
@@ -17,6 +18,7 @@ from sweep.judge.verdict import judge
 from sweep.report import Result
 from sweep.results import load_all
 from sweep.store import End, Reader, Writer
+from sweep.trouble import told
 
 
 def close(
@@ -24,27 +26,41 @@ def close(
 ) -> tuple[list[Result], str | None]:
     """Judge a sweep that has just ended, write its reports, end its run.
 
-    Returns the results as judged, and what is wrong with MLflow; from disk where something is.
+    Returns the results as judged, and what is wrong with MLflow or the disk, if anything; each step
+    is done as far as the others allow.
     """
+    problems: list[str] = []
     if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
-        if results or not end.unfinished:
-            report.write(folder, results)
-        return list(results), None
-    try:
+        with _noted(problems):
+            if results or not end.unfinished:
+                report.write(folder, results)
+        return list(results), problems[0] if problems else None
+    judged = list(results)
+    with _noted(problems):
         judged = _read_back(writer, folder, results)
-        problem = None
-    except MachineryError as error:
-        judged, problem = _on_disk(folder, results), str(error)
-    keep(judged)
-    report.write(folder, judged)
+    is_recorded = not problems
+    if not is_recorded:
+        with _noted(problems):
+            judged = _on_disk(folder, results)
+    with _noted(problems):
+        keep(judged)
+    with _noted(problems):
+        report.write(folder, judged)
     if complaint := report.draw_all(judged):
         print(complaint, file=sys.stderr)
-    try:
-        if problem is None:
+    if is_recorded:
+        with _noted(problems):
             writer.finish(judged, end)
-    except MachineryError as error:
-        problem = str(error)
-    return judged, problem
+    return judged, problems[0] if problems else None
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """What goes wrong is a line in `problems`, and the next step is tried all the same."""
+    try:
+        yield
+    except (MachineryError, RequestError, OSError) as error:
+        problems.append(told(error)[0])
 
 
 def keep(results: Sequence[Result]) -> None:

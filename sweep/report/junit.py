@@ -25,7 +25,7 @@ def junit(sweep_id: str, results: Sequence[Result]) -> str:
         skipped=str(sum(test.find("skipped") is not None for test in tests)),
     )
     suite.extend(tests)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
 def _parts(result: Result) -> Iterator[tuple[str, Result]]:

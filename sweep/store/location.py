@@ -132,7 +132,7 @@ class Location:
         """
         secret = urlsplit(self.uri).netloc.rpartition("@")[0]
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
-        line = " ".join(text.split())[:300]
+        line = " ".join(text.partition("[SQL:")[0].split())[:300]
         damaged = self._file is not None and any(word in text for word in DAMAGED)
         return f"{line}; {MOVE_AWAY.format(file=self._file)}" if damaged else line
 
@@ -191,6 +191,9 @@ class Location:
             left.unlink()
         # A new name each time: MLflow keeps a connection to every file that it has opened.
         made = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
-        made.touch()  # where it cannot be, MLflow would try for two minutes
-        MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments()
-        made.replace(self._file)
+        try:
+            made.touch()  # where it cannot be, MLflow would try for two minutes
+            MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments()
+            made.replace(self._file)
+        finally:
+            made.unlink(missing_ok=True)

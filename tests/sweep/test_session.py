@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from sweep import facts as facts_file
 from sweep import folder as sweep_folder
+from sweep import report
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts
 from sweep.judge import known_failures
 from sweep.machine import Machine
 from sweep.plan import Planned, plan
 from sweep.plan.earlier import Earlier
-from sweep.session import Session
+from sweep.report import Result
+from sweep.session import GRACE_SECONDS, Session
 from sweep.store import Reader
 from tests.sweep.test_plan import COMMAND, composed
 
@@ -214,3 +220,128 @@ def test_a_sweep_stopped_in_its_only_case_is_in_mlflow_as_killed(
     sweep = reader.find(session.folder.name)
     (recorded,) = reader.cases(sweep)
     assert (sweep.status, recorded.status) == ("KILLED", "KILLED")
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on no file whose name has `name` in it can be written."""
+    write = Path.write_text
+
+    def refused(path: Path, text: str, **how: str) -> int:
+        if name in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text, **how)
+
+    monkeypatch.setattr(Path, "write_text", refused)
+
+
+@pytest.mark.parametrize("name", ["facts.json", "findings.json"])
+def test_a_disk_that_fills_up_ends_the_sweep_with_what_it_has(
+    planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts],
+    capsys: pytest.CaptureFixture[str], name: str,
+) -> None:  # fmt: skip
+    session, jobs = Session(planned, Machine(), live=False), (Job(), Job())
+
+    def run() -> None:
+        for index, job in enumerate(jobs):
+            session.submitted(index, job)
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+        full_disk(monkeypatch, name)
+        session.ended(1, "")  # it left nothing, and salvage cannot write what it finds
+
+    assert session.execute(run) == (3 if name == "facts.json" else 1)
+    said = capsys.readouterr()
+    assert f"{name}: No space left on device: free some space" in " ".join(said.out.split())
+    assert "1 passed" in said.out
+    assert (session.folder / "summary.md").is_file()
+
+
+def test_reports_that_cannot_be_written_are_shown_and_recorded(
+    planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts],
+    capsys: pytest.CaptureFixture[str], outputs: Path,
+) -> None:  # fmt: skip
+    session = Session(planned[:1], Machine(), live=False)
+
+    def run() -> None:
+        session.submitted(0, Job())
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+        full_disk(monkeypatch, "summary.md")
+
+    assert session.execute(run) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 passed" in said
+    assert "summary.md: No space left on device" in said
+    assert Reader.at(outputs).find(session.folder.name).status == "FINISHED"
+
+
+def test_a_fault_of_the_sweep_itself_costs_no_result(
+    planned: list[Planned], make_facts: Callable[..., Facts], capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+
+    def run() -> None:
+        session.submitted(0, Job())
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+        raise KeyError("a slip")
+
+    assert session.execute(run) == 3
+    said = capsys.readouterr()
+    assert "1 passed" in said.out
+    assert "a fault of the sweep itself" in said.out
+    assert "Traceback" in said.err
+
+
+class Deaf(Job):
+    """Has to be killed; says that it runs, with a signal for the sweep where there is one left."""
+
+    def __init__(self, *signals: signal.Signals) -> None:
+        self.signals = list(signals)
+
+    def is_over(self) -> bool:
+        if self.signals:
+            os.kill(os.getpid(), self.signals.pop())
+        return False
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_sweep_in_order_and_a_second_one_at_once(
+    planned: list[Planned], first: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+    began = time.monotonic()
+
+    def run() -> None:
+        session.submitted(0, Deaf(signal.SIGTERM))
+        signal.signal(first, signal.getsignal(signal.SIGTERM))  # ignored where tests start with &
+        os.kill(os.getpid(), first)
+        raise AssertionError("nothing was interrupted")
+
+    before = signal.getsignal(first)
+    try:
+        assert session.execute(run) == 130
+    finally:
+        signal.signal(first, before)
+    assert time.monotonic() - began < GRACE_SECONDS / 2
+    assert "1 of 1 cases have no result" in capsys.readouterr().err
+
+
+def test_a_signal_while_reports_are_written_leaves_them_whole(
+    planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts]
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+    draw_all = report.draw_all
+
+    def interrupted(results: Sequence[Result]) -> str | None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return draw_all(results)
+
+    def run() -> None:
+        session.submitted(0, Job())
+        leave_facts(session, 0, make_facts)
+        session.ended(0, "")
+        monkeypatch.setattr(report, "draw_all", interrupted)
+
+    assert session.execute(run) == 0
+    assert (session.folder / "junit.xml").is_file()
