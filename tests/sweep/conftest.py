@@ -1,7 +1,8 @@
-"""Fixtures: an MLflow store that is cheap to make, and facts to judge."""
+"""Fixtures: an MLflow store that is cheap to make, facts to judge, and a Slurm that says so."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ CASE = Case(
     id="llama-cp4_ep1-base", arch="llama", layout="cp4_ep1", feature="base", trainer="command",
     scale="nano", device="cpu", dtype="float32", seed=0, steps=5, world_size=4,
 )  # fmt: skip
+
+
+Says = Callable[[str, str], None]
 
 
 @pytest.fixture
@@ -45,5 +49,18 @@ def make_facts() -> Callable[..., Facts]:
             sweep_id="20260101-000000", case=CASE, started=0.0, seconds=10.0, environment={},
             vocab_size=1000, launches=[LaunchFacts.model_validate(values)],
         )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Says:
+    """Makes one of Slurm's commands a shell script."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def make(command: str, script: str) -> None:
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
 
     return make

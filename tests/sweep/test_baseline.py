@@ -11,7 +11,7 @@ from sweep import baseline
 from sweep.errors import MachineryError
 from sweep.facts import Facts
 from sweep.store import Location, Reader, SweepRecord
-from tests.sweep.test_reader import night
+from tests.sweep.recording import night
 
 Make = Callable[..., Facts]
 

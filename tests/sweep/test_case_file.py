@@ -13,7 +13,7 @@ from sweep.checks import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.judge import findings, judge
-from tests.sweep.test_plan import planned
+from tests.sweep.planning import planned
 
 
 def test_a_case_comes_back_as_it_was_planned(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from sweep.machine import Machine
 from sweep.plan import plan
 from sweep.session import Session
 from sweep.slurm.jobs import SlurmJob, Submitted, record
-from tests.sweep.test_plan import COMMAND, composed
-from tests.sweep.test_slurm_commands import Says, says  # noqa: F401  # a fixture
+from tests.sweep.conftest import Says
+from tests.sweep.planning import COMMAND, composed
 
 ASKED = ["-m", "--config-dir", "mine", "detach=true"]
 
@@ -54,7 +54,7 @@ def leave_facts(session: Session, make_facts: Callable[..., Facts], index: int) 
 
 def test_what_has_ended_is_judged_and_what_runs_is_named(
     detached: Session, outputs: Path, make_facts: Callable[..., Facts],
-    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+    says: Says, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     leave_facts(detached, make_facts, 0)
     says("squeue", "printf '9_0|COMPLETED\\n9_1|PENDING\\n'")
@@ -75,7 +75,7 @@ def test_what_has_ended_is_judged_and_what_runs_is_named(
 
 def test_what_was_asked_for_stays_what_it_was(
     detached: Session, outputs: Path,
-    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+    says: Says, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     says("squeue", "printf '9_0|CANCELLED\\n9_1|PENDING\\n'")
     assert collected(outputs) == 1
@@ -85,7 +85,7 @@ def test_what_was_asked_for_stays_what_it_was(
 
 def test_a_slurm_that_is_silent_leaves_everything_as_it_is(
     detached: Session, outputs: Path,
-    says: Says, capsys: pytest.CaptureFixture[str],  # noqa: F811
+    says: Says, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     says("squeue", "echo down >&2; exit 1")
     assert collected(outputs) == 3

@@ -17,7 +17,7 @@ from sweep.compiler.breaks import CompilerFacts, Happening
 from sweep.facts import Facts, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
-from tests.sweep.test_reader import night
+from tests.sweep.recording import night
 
 Make = Callable[..., Facts]
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.sweep.commands import sweep
+
 PLAIN = ("--config-dir", "examples/plain_pytorch/conf", "trainer=plain_pytorch", "arch=llama",
          "feature=none_resume")  # fmt: skip
 BUG = 'trainer.resume.argv=[--resume,"{resume_from}",--lose-optimizer]'
 
 
-def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "COLUMNS": "200"}, cwd=ROOT,
-    )  # fmt: skip
-
-
 @pytest.mark.slow
 def test_a_plain_trainer_described_in_yaml_passes_every_check_in_two_layouts(outputs: Path) -> None:
-    done = sweep("-m", *PLAIN, "layout=single,fsdp2_ep2", f"outputs={outputs}")
+    done = sweep("-m", *PLAIN, "layout=single,fsdp2_ep2", f"outputs={outputs}", COLUMNS="200")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     for path in outputs.glob("*/*/findings.json"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.sweep.commands import sweep
 
 pytestmark = pytest.mark.slow
 CAUGHT = {
@@ -24,18 +24,13 @@ CAUGHT = {
 CONTROL = ("masked_row_nan", "shard_truncated")
 
 
-def sweep(outputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sweep", *arguments, f"outputs={outputs}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-
 @pytest.fixture(scope="module")
 def detected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """Fault -> its row of the detection table, from one sweep of a part of the suite."""
     outputs = tmp_path_factory.mktemp("outputs")
     done = sweep(
-        outputs, "-m", "suite=faults", "arch=llama", "layout=single", "feature=none,none_resume",
-        f"fault=null,{','.join(CAUGHT)}", "steps=4",
+        f"outputs={outputs}", "-m", "suite=faults", "arch=llama", "layout=single",
+        "feature=none,none_resume", f"fault=null,{','.join(CAUGHT)}", "steps=4", seconds=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "false alarm" not in done.stderr
@@ -54,13 +49,13 @@ def test_a_planted_fault_is_caught_by_the_check_meant_for_it(
 
 def test_a_fault_that_is_none_is_one_line_and_a_crash(tmp_path: Path) -> None:
     arguments = ("arch=llama", "layout=single", "feature=none", "fault=nonsense", "steps=1")
-    done = sweep(tmp_path, *arguments)
+    done = sweep(f"outputs={tmp_path}", *arguments)
     assert done.returncode == 1
     assert "choose from ac_counts_twice" in done.stdout + done.stderr
 
 
 def test_another_trainer_has_no_faults(tmp_path: Path) -> None:
     arguments = ("arch=llama", "layout=single", "trainer=command", "trainer.argv=[x]")
-    done = sweep(tmp_path, *arguments, "fault=dead_model")
+    done = sweep(f"outputs={tmp_path}", *arguments, "fault=dead_model")
     assert done.returncode == 2
     assert "trainer=command has no fault=dead_model to plant" in done.stdout + done.stderr

@@ -16,7 +16,7 @@ from sweep.errors import RequestError
 from sweep.facts import Facts, Metrics, Step
 from sweep.judge import Verdict, judge
 from sweep.report import Result
-from tests.sweep.test_plan import planned
+from tests.sweep.planning import planned
 
 Make = Callable[..., Facts]
 NEW = Happening(reason="Data-dependent branching: no", frame="sft/experts.py:57",

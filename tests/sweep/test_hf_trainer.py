@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from sweep.schema import (
     Settings,
 )
 from sweep.trainers.hf_trainer import NOT_FULL_ATTENTION
+from tests.sweep.commands import sweep
 
 HF = trainers.load("hf_trainer")
 
@@ -131,11 +129,9 @@ def test_transformers_itself_refuses_the_same_archs() -> None:
 
 @pytest.mark.slow
 def test_a_model_that_accelerate_leaves_whole_on_cpus_is_found(outputs: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sweep", "-m", "trainer=hf_trainer", "arch=llama", "steps=2",
-         "layout=fsdp2_ep2", "feature=none", "trainer.sharding=transformers,accelerate",
-         f"outputs={outputs}"],
-        capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "200"},
+    done = sweep(
+        "-m", "trainer=hf_trainer", "arch=llama", "steps=2", "layout=fsdp2_ep2", "feature=none",
+        "trainer.sharding=transformers,accelerate", f"outputs={outputs}", COLUMNS="200",
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 passed, 1 failed" in done.stdout

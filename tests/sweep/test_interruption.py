@@ -12,24 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep.test_sweep import DUMMY_TRAINER, TRAINER, processes_of
+from tests.sweep.commands import DUMMY_TRAINER, TRAINER, processes_of, sweep
+from tests.sweep.recording import statuses
 from tests.sweep.waiting import until
 
 ARCHS = {"llama": "ok", "qwen3": "hang", "qwen3_moe": "exit_42"}
 
 
-def command(outputs: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "sweep", "-m", f"outputs={outputs}", *arguments]
-
-
-def cases() -> list[str]:
-    return [f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
-            TRAINER.replace("{behaviour}", "{arch}")]  # fmt: skip
-
-
-def environment(**changed: str) -> dict[str, str]:
-    behaviours = {**ARCHS, **changed}
-    return {**os.environ, "COLUMNS": "80", "BEHAVIOURS": json.dumps(behaviours)}
+def behaviours(**changed: str) -> str:
+    """What each arch stands for, as dummy.py reads it."""
+    return json.dumps({**ARCHS, **changed})
 
 
 def finished(folder: Path) -> dict[str, str]:
@@ -40,18 +32,21 @@ def finished(folder: Path) -> dict[str, str]:
 
 def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, str]:
     # a shell starts what runs in the background with SIGINT ignored, and so these tests
-    sweep = subprocess.Popen(
-        ["env", "--default-signal=INT", *command(outputs, *cases())], env=environment(), text=True,
+    started = subprocess.Popen(
+        ["env", "--default-signal=INT", sys.executable, "-m", "sweep", "-m", f"outputs={outputs}",
+         f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
+         TRAINER.replace("{behaviour}", "{arch}")],
+        env={**os.environ, "COLUMNS": "80", "BEHAVIOURS": behaviours()}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     lines = "*/qwen3-*/launches/1_train/metrics.jsonl"
     until(lambda: list(outputs.glob(lines)), "the second case trains", seconds=120)
     if stop is signal.SIGINT:  # a terminal's Ctrl-C reaches the whole process group
-        os.killpg(sweep.pid, stop)
+        os.killpg(started.pid, stop)
     else:
-        sweep.send_signal(stop)
-    said, _ = sweep.communicate(timeout=90)
-    return sweep.returncode, said
+        started.send_signal(stop)
+    said, _ = started.communicate(timeout=90)
+    return started.returncode, said
 
 
 def left_after(outputs: Path, seconds: float = 15) -> list[str]:
@@ -63,21 +58,9 @@ def left_after(outputs: Path, seconds: float = 15) -> list[str]:
 
 
 def go_on(outputs: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(outputs, *arguments), env=environment(**changed), capture_output=True, text=True,
-        timeout=120,
-    )  # fmt: skip
-
-
-def statuses(outputs: Path) -> list[tuple[str, str]]:
-    """Kind and status of every run in the store."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
-    experiments = [one.experiment_id for one in client.search_experiments()]
-    runs = client.search_runs(experiments)
-    assert all(run.info.end_time for run in runs if run.info.status != "RUNNING")
-    return sorted((run.data.tags["kind"], run.info.status) for run in runs)
+    return sweep(
+        "-m", f"outputs={outputs}", *arguments, seconds=120, BEHAVIOURS=behaviours(**changed)
+    )
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from sweep.case import settings_of
 from sweep.machine import Machine
 from sweep.plan import Planned
 from sweep.processes import JOB_MARKER
-from tests.sweep.test_plan import COMMAND, composed, planned
-from tests.sweep.test_sweep import DUMMY_TRAINER, TRAINER, sweep
+from tests.sweep.commands import DUMMY_TRAINER, TRAINER, sweep
+from tests.sweep.planning import COMMAND, composed, planned
 
 _FRESH = """\
 import cloudpickle, sys

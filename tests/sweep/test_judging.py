@@ -17,18 +17,12 @@ from sweep.checks import CHECKS, Context, Finding, Outcome
 from sweep.facts import Facts, Step
 from sweep.files import write_json
 from sweep.judge import Verdict, closing, unavailable
-from sweep.judge.__main__ import main
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
 from sweep.thresholds import Table
 from tests.sweep.conftest import CASE
-from tests.sweep.test_store import SWEEP, record, sweep_folder
+from tests.sweep.recording import SWEEP, judge_again, named, record, sweep_folder
 
 Make = Callable[..., Facts]
-
-
-def named(facts: Facts, case_id: str, **changed: Any) -> Facts:
-    case = facts.case.model_copy(update={"id": case_id})
-    return facts.model_copy(update={"case": case, **changed})
 
 
 def resumed(make_facts: Make, off_by: float) -> Facts:
@@ -39,11 +33,6 @@ def resumed(make_facts: Make, off_by: float) -> Facts:
         steps, name="resume", directory="launches/2_resume", first_step=3, started=20.0
     ).launches
     return facts
-
-
-def judge_again(outputs: Path, **arguments: str) -> int:
-    given = [f"{key}={value}" for key, value in {"outputs": str(outputs), **arguments}.items()]
-    return main(given)
 
 
 def read_back(outputs: Path) -> dict[str, CaseRecord]:

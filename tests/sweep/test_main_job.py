@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sweep.commands import ROOT, sweep
+
 pytestmark = pytest.mark.slow
-
-
-def sweep(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=800,
-        env={**os.environ, "COLUMNS": "80"},
-    )  # fmt: skip
 
 
 def test_the_main_job_ends_with_two_passed_cases_of_five_losses(outputs: Path) -> None:
     from mlflow import MlflowClient
 
-    done = sweep("-m", "arch=qwen3_moe,gpt_oss", "layout=cp4_ep4", f"outputs={outputs}")
+    done = sweep(
+        "-m", "arch=qwen3_moe,gpt_oss", "layout=cp4_ep4", f"outputs={outputs}", seconds=800
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     assert "running, step 5 of 5" in done.stdout
@@ -47,7 +41,7 @@ def test_a_trainer_broken_on_purpose_is_a_readable_report(outputs: Path, tmp_pat
     )
     done = sweep(
         "-m", "arch=llama", "layout=cp4_ep4", f"outputs={outputs}", "launch.mode=cold",
-        f"+trainer.env.PYTHONPATH='{tmp_path}:{Path.cwd()}'",
+        f"+trainer.env.PYTHONPATH='{tmp_path}:{ROOT}'",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     said = " ".join(done.stdout.split())

@@ -5,33 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
-import sweep.app  # noqa: F401  # registers the schema
 import tiny_models
 from sweep.case import layout_name, slug
 from sweep.errors import RequestError
 from sweep.files import conf_dir
 from sweep.machine import Machine
-from sweep.plan import Planned, plan, quoted, varying_keys
+from sweep.plan import plan, quoted
 from sweep.schema import ArchConf, FeatureConf, LayoutConf, ScaleConf
-
-CPU = Machine()
-COMMAND = ("trainer=command", "trainer.argv=[true]")
-
-
-def composed(overrides: Sequence[str]) -> DictConfig:
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("config", [*overrides])
-
-
-def planned(*combinations: Sequence[str], machine: Machine = CPU) -> list[Planned]:
-    combined = [[*one, *COMMAND] for one in combinations]
-    return plan(combined, composed, machine, varying_keys(combined))
+from tests.sweep.planning import COMMAND, CPU, composed, planned
 
 
 def names(group: str) -> list[str]:

@@ -13,18 +13,9 @@ from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
 from sweep.store import Location, Reader
 from tests.sweep.conftest import CASE
-from tests.sweep.test_store import record
+from tests.sweep.recording import night
 
 Make = Callable[..., Facts]
-
-
-def night(outputs: Path, day: int, *all_facts: Facts, experiment: str = "nightly") -> str:
-    """Record a sweep of that day; what its cases began at follows."""
-    sweep_id = f"2026010{day}-000000"
-    started = [facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
-               for number, facts in enumerate(all_facts)]  # fmt: skip
-    record(outputs, *started, sweep_id=sweep_id, experiment=experiment, began=day * 1e5)
-    return sweep_id
 
 
 def of(facts: Facts, **labels: object) -> Facts:

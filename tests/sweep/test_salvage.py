@@ -11,7 +11,7 @@ import pytest
 from sweep import case_file, launch, salvage
 from sweep.job_end import JobEnd
 from sweep.plan import Planned
-from tests.sweep.test_plan import planned
+from tests.sweep.planning import planned
 
 GOOD = {"loss": 2.0, "grad_norm": 1.0}
 

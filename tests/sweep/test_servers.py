@@ -24,9 +24,7 @@ from sweep.judge import closing
 from sweep.store import End, Location, Reader, Writer
 from tests.sweep import servers, writers
 from tests.sweep.conftest import CASE
-from tests.sweep.test_judging import judge_again, named
-from tests.sweep.test_store import SWEEP, record, sweep_folder
-from tests.sweep.test_sync import ended, synced
+from tests.sweep.recording import SWEEP, ended, judge_again, named, record, sweep_folder, synced
 
 pytestmark = pytest.mark.slow
 Make = Callable[..., Facts]

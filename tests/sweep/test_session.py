@@ -22,7 +22,7 @@ from sweep.plan.earlier import Earlier
 from sweep.report import Result
 from sweep.session import GRACE_SECONDS, Session
 from sweep.store import Reader
-from tests.sweep.test_plan import COMMAND, composed
+from tests.sweep.planning import COMMAND, composed
 
 
 class Job:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.sweep import slurm_cluster
+from tests.sweep.commands import DUMMY_TRAINER, TRAINER, processes_of
 from tests.sweep.slurm_cluster import MAX_ARRAY_SIZE, Cluster
-from tests.sweep.test_sweep import DUMMY_TRAINER, TRAINER, processes_of
 from tests.sweep.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm]

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,24 +25,11 @@ from sweep.slurm import cluster, heartbeat, nodes
 from sweep.slurm.arrays import Shape, arrays, minutes, shape_of
 from sweep.slurm.cluster import GONE, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
-from tests.sweep.test_plan import CPU, composed, planned
+from tests.sweep.conftest import Says
+from tests.sweep.planning import CPU, composed, planned
 from tests.sweep.waiting import until
 
-Says = Callable[[str, str], None]
 PARAMS = {**asdict(ArrayConf()), "partition": "gpu", "account": "lab", "qos": "night"}
-
-
-@pytest.fixture
-def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Says:
-    """Makes one of Slurm's commands a shell script."""
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-
-    def make(command: str, script: str) -> None:
-        path = tmp_path / command
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    return make
 
 
 def test_the_largest_array_is_what_the_cluster_says(says: Says) -> None:

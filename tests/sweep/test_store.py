@@ -5,57 +5,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sweep import facts as facts_file
-from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
-from sweep.files import write_json
-from sweep.folder import this_driver
-from sweep.judge import judge
-from sweep.report import Result
-from sweep.store import End, Location, Writer, entries
+from sweep.store import Location, Writer, entries
 from tests.sweep.conftest import CASE
+from tests.sweep.recording import SWEEP, record, sweep_folder
 
 Make = Callable[..., Facts]
-SWEEP = "20260102-000000"
-ABOUT = {"git_sha": "abc", "git_dirty": "false", "torch": "2.13.0"}
-
-
-def sweep_folder(
-    outputs: Path, *all_facts: Facts, sweep_id: str = SWEEP, experiment: str = "adhoc",
-    began: float = 0.0,
-) -> list[Result]:  # fmt: skip
-    """What a sweep leaves on disk; of a case given twice the second lies in a folder of its own."""
-    folder, results = outputs / sweep_id, []
-    cases = [facts.case.id for facts in all_facts]
-    write_json(folder / "sweep.json", {
-        "sweep_id": sweep_id, "experiment": experiment, "started": began, "environment": ABOUT,
-        "driver": this_driver(), "cases": list(dict.fromkeys(cases)),
-    })  # fmt: skip
-    for number, facts in enumerate(all_facts):
-        again = "" if facts.case.id not in cases[:number] else f"-again{number}"
-        case_dir = folder / f"{facts.case.id}{again}"
-        facts_file.save(facts, case_dir)
-        write_json(case_dir / "case.json", {"case": facts.case.model_dump(), "overrides": ["a=b"]})
-        results.append(Result(judge(facts, Context()), case_dir, "python -m sweep a=b", facts))
-    return results
-
-
-def record(outputs: Path, *all_facts: Facts, **sweep: Any) -> list[Result]:
-    """Such a sweep, in MLflow."""
-    results = sweep_folder(outputs, *all_facts, **sweep)
-    writer = Writer(Location.at(outputs), outputs / sweep.get("sweep_id", SWEEP))
-    for result in results:
-        writer.record(result)
-    writer.settle()
-    writer.finish(results, End())
-    return results
 
 
 def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts: Make) -> None:
@@ -186,6 +147,10 @@ def test_what_is_too_long_for_mlflow_is_cut_there_and_whole_on_disk(
 
 
 @given(st.text(min_size=1))
+@example("/")
+@example("..")
+@example("../x")
+@example("a" * 248 + "/./x")
 def test_any_text_is_a_name_that_mlflow_takes(text: str) -> None:
     from mlflow.utils.validation import _validate_metric_name, _validate_tag_name
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.sweep.test_interruption import statuses
-from tests.sweep.test_sweep import DUMMY, DUMMY_TRAINER, processes_of
+from tests.sweep.commands import DUMMY, DUMMY_TRAINER, processes_of, sweep
+from tests.sweep.recording import statuses
 
 ARCHS = ["llama", "qwen3", "qwen3_moe", "gpt_oss", "laguna",
          "glm4_moe", "minimax_m2", "nemotron_h", "qwen3_5_moe", "deepseek_v4"]  # fmt: skip
@@ -33,12 +31,10 @@ def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path) -> 
     dice = random.Random(7)
     behaviours = {f"{arch}:{seed}": dice.choice([*VERDICTS, "ok"])
                   for arch in ARCHS for seed in range(seeds)}  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "sweep", "-m", f"arch={','.join(ARCHS)}", "layout=single",
-         f"seed=range({seeds})", *DUMMY_TRAINER, TRAINER, "launch.slots=2",
-         "launch.timeout_seconds=6", f"outputs={outputs}"],
-        env={**os.environ, "BEHAVIOURS": json.dumps(behaviours)}, capture_output=True, text=True,
-        timeout=880,
+    done = sweep(
+        "-m", f"arch={','.join(ARCHS)}", "layout=single", f"seed=range({seeds})", *DUMMY_TRAINER,
+        TRAINER, "launch.slots=2", "launch.timeout_seconds=6", f"outputs={outputs}", seconds=880,
+        BEHAVIOURS=json.dumps(behaviours),
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert processes_of(outputs) == []

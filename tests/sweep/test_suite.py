@@ -19,7 +19,7 @@ from sweep.machine import Machine
 from sweep.plan import Planned, estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.request import Request
 from sweep.store import Location, history
-from tests.sweep.test_plan import composed
+from tests.sweep.planning import composed
 
 
 def rows(name: str) -> list[dict[str, Any]]:

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import psutil
 import pytest
 
 from sweep.plan import quoted
-
-DUMMY = Path(__file__).with_name("dummy.py")
-DUMMY_TRAINER = ("trainer=command", "feature.compile=false")  # it compiles nothing
-TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{behaviour}}","{{output_dir}}","{{steps}}"]'
+from tests.sweep.commands import DUMMY_TRAINER, TRAINER, processes_of, sweep
 
 ODD = "a, b = c/d %e @f [g] {h} 'j' \"k\" \\ " * 6  # more than 200 characters
 
@@ -52,20 +45,6 @@ class Sweep:
 
     def case(self, arch: str) -> Path:
         return next(self.folder.glob(f"{arch}-*"))
-
-
-def sweep(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "COLUMNS": "80", **environment},
-    )  # fmt: skip
-
-
-def processes_of(folder: Path) -> list[str]:
-    lines = (
-        " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])
-    )
-    return [line for line in lines if str(folder) in line]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import time
@@ -13,19 +12,15 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from sweep import sync
-from sweep.arguments import run
 from sweep.facts import Facts
 from sweep.folder import LEFT
 from sweep.store import Location, Reader
 from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder
 from tests.sweep.conftest import CASE
-from tests.sweep.test_judging import named
-from tests.sweep.test_store import SWEEP, record, sweep_folder
+from tests.sweep.recording import DEAD, SWEEP, ended, named, record, sweep_folder, synced
 
 Make = Callable[..., Facts]
-DEAD = "no-such-host:1:1.0"
 
 
 @pytest.fixture
@@ -36,16 +31,6 @@ def unrecorded(outputs: Path, make_facts: Make) -> Path:
     sweep_folder(outputs, *cases)
     ended(outputs / SWEEP)
     return outputs
-
-
-def ended(folder: Path, driver: str = DEAD) -> None:
-    plan = json.loads((folder / "sweep.json").read_text())
-    (folder / "sweep.json").write_text(json.dumps({**plan, "driver": driver}))
-    (folder / "summary.md").write_text("")
-
-
-def synced(outputs: Path) -> int:
-    return run(sync.USAGE, sync.main, [f"outputs={outputs}"])
 
 
 def runs(outputs: Path) -> list[tuple[str, str, str]]:

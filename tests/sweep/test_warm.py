@@ -21,7 +21,7 @@ from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.machine import Machine
 from sweep.plan import plan_one
 from sweep.trainers.base import Command, Launch
-from tests.sweep.test_plan import composed
+from tests.sweep.planning import composed
 
 FORKING = [sys.executable, str(Path(__file__).with_name("forking.py"))]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

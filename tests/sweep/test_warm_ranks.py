@@ -16,7 +16,7 @@ from sweep import launch, trainers, warm
 from sweep.case import settings_of
 from sweep.compiler import log as compiler_log
 from sweep.machine import Machine
-from tests.sweep.test_plan import composed
+from tests.sweep.planning import composed
 from tests.sweep.test_warm import run
 from tests.sweep.waiting import until
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.store import End, Location, Writer
 from tests.sweep.conftest import CASE
-from tests.sweep.test_store import sweep_folder
+from tests.sweep.recording import sweep_folder
 
 
 def sweep_id(number: int) -> str:
