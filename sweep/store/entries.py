@@ -21,9 +21,10 @@ NAME_LIMIT = 250
 
 
 def name(text: str) -> str:
-    """As the key of a tag or a metric: MLflow refuses brackets and most other signs."""
-    safe = re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII)
-    return posixpath.normpath(safe.lstrip("/"))[:NAME_LIMIT]
+    """As the key of a tag or a metric: MLflow refuses brackets, most other signs and odd paths."""
+    safe = re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII).lstrip("/")
+    path = posixpath.normpath(safe[: NAME_LIMIT - 1])
+    return f"_{path}" if path == "." or path.startswith("..") else path
 
 
 def run_name(sweep_id: str, what: str) -> str:
