@@ -17,30 +17,16 @@ from sweep.errors import RequestError
 from sweep.files import conf_dir, config_dir_of
 from sweep.machine import Machine
 from sweep.report import rerun_command
-from sweep.schema import CommandConf, LayoutConf, MetricsConf, ResumeConf, Settings
+from sweep.schema import CommandConf, MetricsConf, ResumeConf, Settings
 from sweep.trainers import template
-from sweep.trainers.base import Command
+from tests.sweep.adapters import case_for, launched
 
 COMMAND = trainers.load("command")
 PAGE = (Path(__file__).resolve().parents[2] / "docs/trainers.md").read_text()
 
 
 def settings(conf: CommandConf, **feature: Any) -> Settings:
-    found = Settings(steps=8, trainer=conf)
-    found.arch.name, found.scale.name, found.data.seq_len = "llama", "nano", 512
-    found.layout = LayoutConf(world_size=2, dp_shard=2, cp=1, ep=1)
-    found.feature = schema.FeatureConf(name="base", **feature)
-    return found
-
-
-def commands(found: Settings, case_dir: Path) -> list[tuple[Command, Path]]:
-    """Each launch's command, with its directory."""
-    done = []
-    for number, launch in enumerate(COMMAND.launches(found), start=1):
-        directory = case_dir / f"{number}_{launch.name}"
-        directory.mkdir()
-        done.append((COMMAND.command(found, launch, directory, Path("/model")), directory))
-    return done
+    return case_for(conf, 2, arch="llama", **feature)
 
 
 def test_words_files_and_environment_are_filled_in(tmp_path: Path) -> None:
@@ -50,7 +36,7 @@ def test_words_files_and_environment_are_filled_in(tmp_path: Path) -> None:
         env={"RUN": "{arch}-{layout}"},
         spelling={"compile": {False: "", True: "--compile"}},
     )
-    [(command, directory)] = commands(settings(conf), tmp_path)
+    [(command, directory)] = launched(settings(conf), tmp_path)
     assert command.argv == ["train", f"--config={directory}/a/run.json", ""]
     assert command.env == {"RUN": "llama-fsdp2_ep1"}
     written = json.loads((directory / "a/run.json").read_text())
@@ -71,12 +57,12 @@ def test_a_second_launch_gets_what_the_first_saved_and_a_third_what_the_second(
         ),
         spelling={"save_at": {"": 0}},
     )
-    first, second, third = commands(settings(conf, resume_at=[3, 5]), tmp_path)
+    first, second, third = launched(settings(conf, resume_at=[3, 5]), tmp_path)
     assert first[0].argv == ["train", "--save-at=3"]
-    assert second[0].argv == ["train", "--save-at=5", f"--from={tmp_path}/1_train/step3"]
-    assert third[0].argv == ["train", "--save-at=0", f"--from={tmp_path}/2_resume/step5"]
+    assert second[0].argv == ["train", "--save-at=5", f"--from={tmp_path}/launches/1_train/step3"]
+    assert third[0].argv == ["train", "--save-at=0", f"--from={tmp_path}/launches/2_resume/step5"]
     assert (first[1] / "run.ini").read_text() == "new"
-    assert (second[1] / "run.ini").read_text() == f"from {tmp_path}/1_train/step3"
+    assert (second[1] / "run.ini").read_text() == f"from {tmp_path}/launches/1_train/step3"
     assert (second[1] / "other.ini").read_text() == "same"
     assert (first[0].env, second[0].env) == ({}, {"RESUMED": "1"})
 
@@ -183,7 +169,7 @@ def test_words_that_yaml_takes_for_booleans_are_spelt(tmp_path: Path) -> None:
         argv: [train, "{compile}", "{dtype}"]
         spelling: {compile: {true: --compile, false: --eager}, dtype: {float32: fp32}}
     """
-    [(command, _)] = commands(composed(textwrap.dedent(text), tmp_path), tmp_path)
+    [(command, _)] = launched(composed(textwrap.dedent(text), tmp_path), tmp_path)
     assert command.argv == ["train", "--eager", "fp32"]
 
 

@@ -8,40 +8,30 @@ from typing import Any
 
 import pytest
 
-from sweep import schema, trainers
+from sweep import trainers
 from sweep.schema import (
     ActivationCheckpointing,
     Device,
     ExpertDispatch,
     HfSharding,
     HfTrainerConf,
-    LayoutConf,
     Settings,
 )
 from sweep.trainers.hf_trainer import NOT_FULL_ATTENTION
+from tests.sweep.adapters import case_for, launched
 from tests.sweep.commands import sweep
 
 HF = trainers.load("hf_trainer")
 
 
-def settings(world: int = 1, cp: int = 1, ep: int = 1, **feature: Any) -> Settings:
-    found = Settings(steps=8, trainer=HfTrainerConf(), device=Device.cpu)
-    found.arch = schema.ArchConf(name="qwen3_moe", moe=True)
-    found.scale.name, found.data.seq_len = "nano", 512
-    found.layout = LayoutConf(world_size=world, dp_shard=world // cp, cp=cp, ep=ep)
-    found.feature = schema.FeatureConf(name="none", **feature)
-    return found
+def settings(*degrees: int, **changed: Any) -> Settings:
+    return case_for(HfTrainerConf(), *degrees, **changed)
 
 
 def configs(found: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The config of every launch of the case, in order."""
-    written = []
-    for number, launch in enumerate(HF.launches(found), start=1):
-        directory = case_dir / f"{number}_{launch.name}"
-        directory.mkdir()
-        HF.command(found, launch, directory, Path("/model"))
-        written.append(json.loads((directory / "config.json").read_text()))
-    return written
+    return [json.loads((directory / "config.json").read_text())
+            for _, directory in launched(found, case_dir)]  # fmt: skip
 
 
 def test_each_optimizer_step_of_every_layout_is_the_global_batch(tmp_path: Path) -> None:
@@ -76,7 +66,7 @@ def test_a_resume_goes_on_from_trainers_own_checkpoint(tmp_path: Path) -> None:
     first, second = configs(settings(resume_at=[5]), tmp_path)
     assert (first["arguments"]["save_strategy"], first["arguments"]["save_steps"]) == ("steps", 5)
     assert first["resume_from"] is None
-    assert second["resume_from"] == f"{tmp_path}/1_train/checkpoints/checkpoint-5"
+    assert second["resume_from"] == f"{tmp_path}/launches/1_train/checkpoints/checkpoint-5"
     assert second["arguments"]["save_strategy"] == "no"
 
 

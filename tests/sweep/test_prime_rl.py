@@ -13,7 +13,8 @@ import pytest
 from sweep import schema, trainers
 from sweep.checks import Context, Outcome, finite
 from sweep.facts import Facts, Metrics
-from sweep.schema import ActivationCheckpointing, Device, ExpertDispatch, LayoutConf, Settings
+from sweep.schema import ActivationCheckpointing, Device, ExpertDispatch, Settings
+from tests.sweep.adapters import case_for, launched
 
 PRIME_RL = trainers.load("prime_rl")
 RECORDED = Path(__file__).with_name("recorded")
@@ -22,23 +23,13 @@ FULL = ActivationCheckpointing.full
 
 
 def settings(cp: int = 1, ep: int = 4, **feature: Any) -> Settings:
-    found = Settings(steps=8, trainer=schema.PrimeRlConf(), device=Device.cuda)
-    found.arch = schema.ArchConf(name="qwen3_moe", moe=True)
-    found.scale.name, found.data.seq_len = "tiny", 2048
-    found.layout = LayoutConf(world_size=4, dp_shard=4 // cp, cp=cp, ep=ep)
-    found.feature = schema.FeatureConf(name="base", **feature)
-    return found
+    return case_for(schema.PrimeRlConf(), 4, cp, ep, device=Device.cuda, **feature)
 
 
 def configs(found: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The TOML of every launch of the case, in order."""
-    written = []
-    for number, launch in enumerate(PRIME_RL.launches(found), start=1):
-        directory = case_dir / f"{number}_{launch.name}"
-        directory.mkdir()
-        PRIME_RL.command(found, launch, directory, Path("/model"))
-        written.append(tomllib.loads((directory / "config.toml").read_text()))
-    return written
+    return [tomllib.loads((directory / "config.toml").read_text())
+            for _, directory in launched(found, case_dir)]  # fmt: skip
 
 
 def tables(config: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -97,9 +88,9 @@ def test_a_resume_names_the_folder_of_the_step(tmp_path: Path) -> None:
     first, second, third = configs(settings(resume_at=[3, 5]), tmp_path)
     assert (first["ckpt"], first.get("resume")) == ({"interval": 3}, None)
     assert second["ckpt"] == {"interval": 5}
-    assert second["resume"] == {"dir": f"{tmp_path}/1_train/run/checkpoints/step_3"}
+    assert second["resume"] == {"dir": f"{tmp_path}/launches/1_train/run/checkpoints/step_3"}
     assert "ckpt" not in third
-    assert third["resume"] == {"dir": f"{tmp_path}/2_resume/run/checkpoints/step_5"}
+    assert third["resume"] == {"dir": f"{tmp_path}/launches/2_resume/run/checkpoints/step_5"}
 
 
 def test_it_is_started_with_uv_in_its_own_project(tmp_path: Path) -> None:

@@ -12,26 +12,18 @@ from sweep import schema, trainers
 from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers import sft_faults
+from tests.sweep.adapters import case_for, launched
 
 
 @pytest.fixture
 def settings() -> Settings:
-    found = Settings(steps=8, trainer=schema.SftConf())
-    found.arch.name, found.arch.moe = "llama", False
-    found.layout = schema.LayoutConf(world_size=2, dp_shard=2, cp=1, ep=1)
-    found.feature.name = "resume_twice"
-    return found
+    return case_for(schema.SftConf(), 2, arch="llama")
 
 
 def configs(settings: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The config of every launch of the case, in order."""
-    sft, found = trainers.load("sft"), []
-    for number, launch in enumerate(sft.launches(settings), start=1):
-        directory = case_dir / "launches" / f"{number}_{launch.name}"
-        directory.mkdir(parents=True)
-        sft.command(settings, launch, directory, Path("model"))
-        found.append(json.loads((directory / "config.json").read_text()))
-    return found
+    return [json.loads((directory / "config.json").read_text())
+            for _, directory in launched(settings, case_dir)]  # fmt: skip
 
 
 def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(

@@ -14,6 +14,7 @@ from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers import template
 from sweep.trainers.base import Launch, train_and_resume
+from tests.sweep.adapters import case_for
 
 VALUES = {"model": "{steps}", "steps": "5", "lr": ""}
 NAMES = st.sampled_from(sorted(VALUES))
@@ -22,11 +23,7 @@ BRACED = st.text(alphabet="{}az_ $\n\"'", max_size=40)
 
 
 def settings(**feature: object) -> Settings:
-    found = Settings(steps=8, trainer=schema.CommandConf(argv=["true"]))
-    found.arch.name, found.scale.name, found.data.seq_len = "llama", "nano", 512
-    found.layout = schema.LayoutConf(world_size=4, dp_shard=2, cp=2, ep=1)
-    found.feature = schema.FeatureConf(name="base", **feature)  # type: ignore[arg-type]
-    return found
+    return case_for(schema.CommandConf(argv=["true"]), 4, cp=2, arch="llama", **feature)
 
 
 def escaped(text: str) -> str:

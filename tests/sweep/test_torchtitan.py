@@ -10,31 +10,24 @@ from typing import Any
 import pytest
 
 from sweep import schema, trainers
-from sweep.schema import ActivationCheckpointing, Device, LayoutConf, Settings, TorchtitanConf
+from sweep.schema import ActivationCheckpointing, Device, Settings, TorchtitanConf
+from tests.sweep.adapters import case_for, launched
 
 TORCHTITAN = trainers.load("torchtitan")
 RECORDED = Path(__file__).with_name("recorded") / "torchtitan"
 OPTIONS = {"module", "config", *(RECORDED / "options.txt").read_text().split()}
 
 
-def settings(world: int = 1, cp: int = 1, ep: int = 1, **feature: Any) -> Settings:
-    found = Settings(steps=8, trainer=TorchtitanConf(python="/venv/bin/python"), device=Device.cuda)
-    found.arch = schema.ArchConf(name="qwen3_moe", moe=True)
-    found.scale.name, found.data.seq_len = "nano", 512
-    found.layout = LayoutConf(world_size=world, dp_shard=world // cp, cp=cp, ep=ep)
-    found.feature = schema.FeatureConf(name="none", **feature)
-    return found
+def settings(*degrees: int, **changed: Any) -> Settings:
+    trainer = TorchtitanConf(python="/venv/bin/python")
+    return case_for(trainer, *degrees, device=Device.cuda, **changed)
 
 
 def commands(found: Settings, case_dir: Path) -> list[list[str]]:
     """The options of every launch of the case, in order."""
-    done = []
-    for number, launch in enumerate(TORCHTITAN.launches(found), start=1):
-        directory = case_dir / f"{number}_{launch.name}"
-        argv = TORCHTITAN.command(found, launch, directory, Path("/model")).argv
-        assert argv[0] == "/venv/bin/python"
-        done.append(argv[argv.index("torchtitan.train") + 1 :])
-    return done
+    every = [command.argv for command, _ in launched(found, case_dir)]
+    assert {argv[0] for argv in every} == {"/venv/bin/python"}
+    return [argv[argv.index("torchtitan.train") + 1 :] for argv in every]
 
 
 def value(words: list[str], option: str) -> str:
@@ -81,7 +74,10 @@ def test_a_resume_restores_everything_of_the_saved_step(tmp_path: Path) -> None:
     first, second = commands(settings(resume_at=[5]), tmp_path)
     assert "--checkpoint.enable" in first
     assert value(first, "checkpoint.interval") == "5"
-    assert value(second, "checkpoint.initial-load-path") == f"{tmp_path}/1_train/checkpoint/step-5"
+    assert (
+        value(second, "checkpoint.initial-load-path")
+        == f"{tmp_path}/launches/1_train/checkpoint/step-5"
+    )
     assert {"--checkpoint.no-initial-load-model-only", "--checkpoint.load-only"} <= set(second)
 
 
