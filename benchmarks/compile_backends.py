@@ -72,7 +72,9 @@ def row(arch: str, name: str, runs: list[Records]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What compiling costs on a CPU, by backend.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archs", nargs="*", default=["qwen3_moe", "gpt_oss", "llama"])
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()

@@ -174,7 +174,9 @@ def served(outputs: Path) -> Iterator[None]:
 
 def main() -> None:
     """Make the store, judge, print a row of the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--repeats", type=int, default=5)

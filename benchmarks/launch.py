@@ -30,7 +30,9 @@ PLAIN = ("compile=false", "ac=none", "act_offload=false", "optim_offload=false")
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--arch", nargs="+", default=["qwen3_moe", "gpt_oss", "llama"])
     parser.add_argument("--layout", default="fsdp4_ep4")
     parser.add_argument("--repeats", type=int, default=3)

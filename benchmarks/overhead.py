@@ -27,7 +27,9 @@ def main() -> None:
     if sys.argv[1:2] == ["train"]:
         train(Path(sys.argv[2]), int(sys.argv[3]))
         return
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--few", type=int, default=2)
     parser.add_argument("--many", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)

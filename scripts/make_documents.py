@@ -7,9 +7,9 @@ token, and a set small enough that a few steps wrap an epoch.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,7 +136,11 @@ def kind_of(number: int) -> Callable[[random.Random], list[Message]]:
 
 
 def main() -> None:
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, nargs="?", default=OUT)
+    out = parser.parse_args().out
     lines = (json.dumps({"messages": messages}) for messages in documents())
     out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

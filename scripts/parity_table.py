@@ -6,10 +6,10 @@ python scripts/parity_table.py qwen3_moe gpt_oss    # some, to the terminal
 
 from __future__ import annotations
 
+import argparse
 import functools
 import itertools
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -226,7 +226,12 @@ def page(rows: list[Difference]) -> str:
 
 
 def main() -> None:
-    archs = sys.argv[1:] or tiny_models.names()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("arch", nargs="*")
+    asked = parser.parse_args().arch
+    archs = asked or tiny_models.names()
     launch.preload()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -234,7 +239,7 @@ def main() -> None:
             for row in compare(arch, Path(folder)):
                 print(row, flush=True)
                 rows.append(row)
-    if sys.argv[1:]:
+    if asked:
         print(table(rows))
     else:
         DOC.write_text(page(rows))

@@ -8,6 +8,7 @@ pip install pydantic tomli tomli-w prime-pydantic-config renderers verifiers
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import subprocess
 import sys
@@ -71,4 +72,10 @@ def main(checkout: Path, python: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkout", type=Path, metavar="PRIME_RL_CHECKOUT")
+    parser.add_argument("python", metavar="PYTHON")
+    asked = parser.parse_args()
+    sys.exit(main(asked.checkout, asked.python))

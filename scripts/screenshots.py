@@ -8,6 +8,7 @@ the last one. Needs chromium and chromium-driver, as the tests of the same pages
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -29,14 +30,17 @@ COLOURS = 128  # enough for an interface, and a third of the bytes
 
 def main() -> int:
     """Take every picture; returns the exit code."""
-    if len(sys.argv) not in (2, 3):
-        print(__doc__)
-        return 2
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("outputs", type=Path, metavar="OUTPUTS")
+    parser.add_argument("sweep", nargs="?", default="latest", metavar="SWEEP")
+    asked = parser.parse_args()
     if missing := missing_browser():
         print(f"screenshots: install {missing}")
         return 2
-    outputs = Path(sys.argv[1])
-    folder = find(outputs, sys.argv[2] if len(sys.argv) > 2 else "latest")
+    outputs = asked.outputs
+    folder = find(outputs, asked.sweep)
     results = load_all(sorted(path.parent for path in folder.glob("*/case.json")))
     IMAGES.mkdir(parents=True, exist_ok=True)
     with browser(1100, 640) as driver:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
+from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage, run
 from sweep.checks import cost
 from sweep.store.reader import CaseRecord, Reader, SweepRecord
 
@@ -50,16 +50,16 @@ def figure(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def main() -> None:
+def main(said: dict[str, str]) -> int:
+    reader = Reader.at(Path(said["outputs"]))
+    sweep = reader.find(said["sweep"], said.get("experiment"))
+    print("\n".join(table(sweep, reader.cases(sweep))))
+    return 0
+
+
+if __name__ == "__main__":
     usage = Usage(
         "scripts.sweep_table", "A recorded sweep as a Markdown table.",
         "python scripts/sweep_table.py sweep=latest", [SWEEP, EXPERIMENT, OUTPUTS],
     )  # fmt: skip
-    said = usage.parse(sys.argv[1:])
-    reader = Reader.at(Path(said["outputs"]))
-    sweep = reader.find(said["sweep"], said.get("experiment"))
-    print("\n".join(table(sweep, reader.cases(sweep))))
-
-
-if __name__ == "__main__":
-    main()
+    sys.exit(run(usage, main))

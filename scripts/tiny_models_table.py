@@ -104,7 +104,9 @@ def insert(text: str, tables: dict[str, str]) -> str:
 
 def main() -> None:
     """Measure what was asked for; write the page, or print with --print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("arch", nargs="*")
     parser.add_argument("--scale", choices=[*SCALES, "both"], default="both")
     parser.add_argument("--print", action="store_true", dest="only_print")

@@ -7,6 +7,7 @@ PYTHON has torchtitan 0.3. Nothing is trained, and no GPU is needed.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import subprocess
@@ -71,4 +72,8 @@ def main(python: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("python", metavar="PYTHON")
+    sys.exit(main(parser.parse_args().python))

@@ -1,4 +1,9 @@
-"""The command line: `python -m tiny_models ARCH --out DIR`, `list`, `check-published`."""
+"""Write a seeded tiny checkpoint of an architecture, with tokenizer and chat template.
+
+python -m tiny_models qwen3_moe --scale nano --seed 0 --out checkpoint
+python -m tiny_models list               # the architectures, and where their values come from
+python -m tiny_models check-published    # compare those with the hub
+"""
 
 from __future__ import annotations
 
@@ -30,11 +35,14 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tiny_models", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tiny_models", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("what", metavar="ARCH|list|check-published")
     parser.add_argument("arch", nargs="*", help="with check-published: only these")
     parser.add_argument("--scale", default="nano", help=f"{' or '.join(SCALES)} (default: nano)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
     parser.add_argument("--out", default="", help="folder to write")
     parser.add_argument(
         "--published-tokenizer",
