@@ -44,7 +44,7 @@ def read(case_dir: Path) -> CaseFile:
     """Read case.json; raises RequestError for one that is gone or damaged."""
     path = case_dir / NAME
     try:
-        return CaseFile.model_validate_json(path.read_text(encoding="utf-8"))
+        return CaseFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         hint = "name the cases (arch=... layout=... or suite=...)"
         raise RequestError(f"{path} is gone: {hint}") from None

@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweep.case import Case, plain
 from sweep.compiler.breaks import CompilerFacts
+from sweep.errors import RequestError, reason
 from sweep.files import write_text
 from sweep.schema import Settings
 
@@ -128,11 +129,16 @@ def save(facts: Facts, case_dir: Path) -> None:
 
 
 def load(case_dir: Path) -> Facts | None:
-    """Read facts.json; None if the case left none."""
+    """Read facts.json; None if the case left none; raises RequestError for one that is damaged."""
     path = case_dir / "facts.json"
     if not path.is_file():
         return None
-    return Facts.model_validate_json(path.read_text(encoding="utf-8"))
+    try:
+        return Facts.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise RequestError(
+            f"{path}: {reason(error)}; move it away, and the case has no result"
+        ) from None
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

@@ -54,8 +54,14 @@ def find(outputs: Path, sweep_id: str) -> Path:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """sweep.json."""
-    plan: dict[str, Any] = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    """sweep.json; raises RequestError for one that is damaged."""
+    path = folder / PLAN
+    try:
+        plan: Any = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RequestError(f"{path}: {error}; move the sweep's folder away") from None
+    if not isinstance(plan, dict):
+        raise RequestError(f"{path}: not a plan; move the sweep's folder away")
     return plan
 
 
@@ -83,11 +89,18 @@ def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device
         "sweep_id": folder.name,
         "experiment": experiment,
         "argv": before.get("argv", sys.argv[1:]),
-        "started": before.get("started", time.time()),
+        "started": before.get("started") or _start(folder.parent),
         "driver": this_driver(),
         "environment": {**environment(device), **commit(Path.cwd())},
         "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
     })  # fmt: skip
+
+
+def _start(outputs: Path) -> float:
+    """Now, or just after the last sweep where the clock was set back since: it is the latest."""
+    ours = time.time()
+    ahead = [one for folder in known(outputs) if ours <= (one := _age(folder)[0]) < ours + A_DAY]
+    return max(ahead) + 0.001 if ahead else ours
 
 
 def this_driver() -> str:
@@ -98,8 +111,8 @@ def this_driver() -> str:
 def is_dead(driver: str) -> bool:
     """Whether that driving process is known to be gone; of another host nobody knows."""
     try:
-        host, pid, created = driver.rsplit(":", 2)
-        return host == socket.gethostname() and not processes.is_alive(int(pid), float(created))
+        host, _, process = driver.partition(":")
+        return host == socket.gethostname() and not processes.is_there(process)
     except ValueError:
         return False
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import case_file, launch, processes, trainers, warm
+from sweep import case_file, clock, launch, processes, trainers, warm
 from sweep import facts as facts_file
 from sweep.case import Case
 from sweep.compiler import breaks, log
@@ -49,7 +48,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
     facts = Facts(
         sweep_id=str(settings.sweep_id),
         case=case,
-        started=time.time(),
+        started=clock.now(),
         seconds=0.0,
         environment=environment(case.device) | commit(Path.cwd()),
         asked=facts_file.asked_of(settings),
@@ -62,9 +61,10 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         raise
     except Exception as error:  # noqa: BLE001  # one case's failure is its own result
         facts.error = f"{type(error).__name__}: {error}"
-        (case_dir / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
+        with contextlib.suppress(OSError):  # it may be the disk that failed
+            (case_dir / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
     finally:
-        facts.seconds = time.time() - facts.started
+        facts.seconds = clock.now() - facts.started
         facts_file.save(facts, case_dir)
     return facts
 
@@ -154,8 +154,7 @@ def _orphaned_by() -> Callable[[], bool]:
     driver = os.environ.get(DRIVER)
     if driver is None:
         return listener.is_stopped
-    pid, _, created = driver.partition(":")
-    return lambda: not processes.is_alive(int(pid), float(created))
+    return lambda: not processes.is_there(driver)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sweep import processes, root_cause, warm
+from sweep import clock, processes, root_cause, warm
 from sweep.compiler import cache
 from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, Metrics
@@ -92,7 +92,7 @@ def run(
         first_step=launch.first_step,
         last_step=launch.last_step,
         limit_seconds=watch.limit_seconds,
-        started=time.time(),
+        started=clock.now(),
         seconds=0.0,
         mode="cold" if server is None else "warm",
     )
@@ -104,7 +104,7 @@ def run(
         if watch.elsewhere is not None:
             watch.elsewhere.end()
         facts.stopped = processes.end_all(marker)
-        facts.seconds = time.time() - facts.started
+        facts.seconds = clock.now() - facts.started
         facts.metrics = watch.metrics()
     if facts.exit_code != 0 or facts.timed_out:
         _explain(facts, directory)
@@ -205,7 +205,7 @@ def _copying(log: Path, wanted: bool) -> Iterator[Callable[[], None]]:
 
 def _note_first_step(facts: LaunchFacts, watch: Watch) -> None:
     if facts.first_step_seconds is None and watch.metrics().steps:
-        facts.first_step_seconds = time.time() - facts.started
+        facts.first_step_seconds = clock.now() - facts.started
 
 
 def _explain(facts: LaunchFacts, directory: Path) -> None:

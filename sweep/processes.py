@@ -124,8 +124,29 @@ def created(pid: int) -> float:
 
 
 def this_process() -> str:
-    """Ours, told apart from a later one with its number: `pid:seconds since the epoch`."""
-    return f"{os.getpid()}:{created(os.getpid())}"
+    """Ours, told apart from a later one with its number: `pid:ticks since boot:epoch seconds`.
+
+    By the ticks, since the other follows the clock when it is set.
+    """
+    return f"{os.getpid()}:{_born(os.getpid())}:{created(os.getpid())}"
+
+
+def is_there(name: str) -> bool:
+    """Whether the process that `this_process` named so is there and no zombie."""
+    pid, *born, epoch = name.split(":")
+    if not born:  # as sweeps were recorded before
+        return is_alive(int(pid), float(epoch))
+    return _born(int(pid)) == int(born[0])
+
+
+def _born(pid: int) -> int | None:
+    """When the process was started, in clock ticks since boot; None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # behind the name, in which may be anything
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _wait_for(found: Iterable[psutil.Process], seconds: float) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from sweep import clock
 from sweep.report.looks import STYLES
 
 SHOWN = 20  # lines at once; a nightly is longer than a screen
@@ -76,11 +77,11 @@ class Progress:
         if state.phase == phase:
             return
         if not state.running:
-            state.since = time.time()
+            state.since = clock.now()
         state.phase = phase
         if self._enabled and self._live is None:
-            clock = time.strftime("%H:%M:%S")
-            self._console.print(f"{clock} {case_id} {phase}", markup=False, highlight=False)
+            at = time.strftime("%H:%M:%S")
+            self._console.print(f"{at} {case_id} {phase}", markup=False, highlight=False)
 
     def _render(self) -> RenderableType:
         states = self._states.items()
@@ -88,7 +89,7 @@ class Progress:
         waiting = [case_id for case_id, state in states if state.phase == "waiting"]
         done = [item for item in states if not item[1].running and item[1].phase != "waiting"]
         lines = [_line(case_id, state.phase) for case_id, state in done[-SHOWN:]]
-        lines += [_line(case_id, f"{state.phase} ({time.time() - state.since:.0f} s)")
+        lines += [_line(case_id, f"{state.phase} ({clock.now() - state.since:.0f} s)")
                   for case_id, state in running]  # fmt: skip
         lines += [_line(case_id, "waiting") for case_id in waiting[:SHOWN]]
         lines.append(Text(f"{len(done)} done, {len(running)} running, {len(waiting)} waiting"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
-from sweep import case_file, trainers
+from sweep import case_file, clock, trainers
 from sweep import facts as facts_file
 from sweep.facts import Facts, LaunchFacts
 from sweep.files import tail
@@ -33,7 +32,7 @@ def facts_of(
         sweep_id=folder.name,
         case=one.case,
         started=started,
-        seconds=before.seconds if before else time.time() - started,
+        seconds=before.seconds if before else max(0.0, clock.now() - started),
         environment=before.environment if before else _environment(one),
         vocab_size=before.vocab_size if before else None,
         asked=facts_file.asked_of(one.settings),
@@ -48,7 +47,7 @@ def _environment(one: Planned) -> dict[str, str]:
 
 def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:
     started = began(directory)
-    seconds = time.time() - started
+    seconds = max(0.0, clock.now() - started)
     return LaunchFacts(
         name=launch.name,
         directory=f"{directory.parent.name}/{directory.name}",

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from sweep import facts as facts_file
 from sweep import launch, report, salvage, trainers, warm
-from sweep.errors import Interrupted
+from sweep.errors import Interrupted, RequestError
+from sweep.facts import Facts
 from sweep.faults import Conclusion
 from sweep.folder import claim, leave, write_plan
 from sweep.job_end import DIED, JobEnd
@@ -128,7 +129,7 @@ class Session:
 
     def has_facts(self, index: int) -> bool:
         """Whether the job left what a case leaves at its end."""
-        return facts_file.load(self.folder / self.runnable[index].case.id) is not None
+        return _left_by_job(self.folder / self.runnable[index].case.id) is not None
 
     def submitted(self, index: int, job: Started) -> None:
         """The job will run, and is ours to end."""
@@ -152,7 +153,7 @@ class Session:
         self._jobs.pop(index).clear()
         one = self.runnable[index]
         case_dir = self.folder / one.case.id
-        facts = facts_file.load(case_dir)
+        facts = _left_by_job(case_dir)
         if (facts is None or facts.interrupted) and not self._stopping:
             facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
@@ -226,3 +227,11 @@ class Session:
             where = shlex.join([f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
                   f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
+
+
+def _left_by_job(case_dir: Path) -> Facts | None:
+    """The facts; None as well where they cannot be read: what else it left is looked at then."""
+    try:
+        return facts_file.load(case_dir)
+    except RequestError:
+        return None

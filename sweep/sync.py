@@ -30,15 +30,21 @@ USAGE = Usage(
 
 
 def main(values: dict[str, str]) -> int:
-    """Record sweep by sweep, the oldest first; returns 0 or raises MachineryError."""
+    """Record sweep by sweep, the oldest first; returns 0 or raises RequestError, MachineryError."""
     outputs = Path(values["outputs"])
     if not outputs.is_dir():
         raise RequestError(f"outputs={outputs}: there is no such folder")
     ready()
     location = Location.at(outputs)
+    damaged: list[str] = []
     with _alone(outputs):
         for folder in sweep_folder.known(outputs):
-            print(f"{folder.name}: {sync(location, folder)}")
+            try:
+                print(f"{folder.name}: {sync(location, folder)}")
+            except RequestError as error:  # of this sweep alone
+                damaged.append(str(error))
+    if damaged:
+        raise RequestError("; ".join(damaged))
     return 0
 
 

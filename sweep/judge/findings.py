@@ -30,6 +30,6 @@ def load(case_dir: Path) -> Judgement | None:
     if not path.is_file():
         return None
     try:
-        return Judgement.model_validate_json(path.read_text(encoding="utf-8"))
+        return Judgement.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sweep import case_file, report
 from sweep import facts as facts_file
 from sweep import folder as sweep_folder
-from sweep import report
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts
-from sweep.judge import known_failures
+from sweep.judge import findings, known_failures
 from sweep.machine import Machine
 from sweep.plan import Planned, plan
 from sweep.plan.earlier import Earlier
@@ -345,3 +345,38 @@ def test_a_signal_while_reports_are_written_leaves_them_whole(
 
     assert session.execute(run) == 0
     assert (session.folder / "junit.xml").is_file()
+
+
+def test_facts_that_cannot_be_read_are_none_and_the_case_is_told_from_what_else_it_left(
+    planned: list[Planned],
+) -> None:
+    session = Session(planned[:1], Machine(), live=False)
+    path = session.folder / planned[0].case.id / "facts.json"
+
+    def run() -> None:
+        session.submitted(0, Job())
+        path.write_bytes(b'{"sweep_id": "\xff')
+        assert not session.has_facts(0)
+        session.ended(0, "")
+
+    assert session.execute(run) == 1
+    facts = facts_file.load(path.parent)
+    assert facts is not None
+    assert "the job died without leaving a result" in str(facts.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("sweep.json", "move the sweep's folder away"), ("facts.json", "move it away, and the case"),
+     ("findings.json", "move the case's folder away"),
+     ("case.json", "move the case's folder away")],
+)  # fmt: skip
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\0", b"null"])
+def test_a_damaged_file_is_named_with_what_to_do(
+    tmp_path: Path, name: str, step: str, content: bytes
+) -> None:
+    readers = {"sweep.json": sweep_folder.read_plan, "facts.json": facts_file.load,
+               "findings.json": findings.load, "case.json": case_file.read}  # fmt: skip
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RequestError, match=f"{name}: .*{step}"):
+        readers[name](tmp_path)

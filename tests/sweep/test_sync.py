@@ -66,6 +66,18 @@ def test_results_are_recorded_once_however_often_it_runs(
     assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
 
 
+def test_a_damaged_sweep_keeps_no_other_from_being_recorded(
+    unrecorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (unrecorded / "damaged").mkdir()
+    (unrecorded / "damaged" / "sweep.json").write_text("{")
+    assert synced(unrecorded) == 2
+    said = capsys.readouterr()
+    assert f"{SWEEP}: 3 cases recorded" in said.out
+    assert "damaged/sweep.json: " in said.err
+    assert said.err.endswith("move the sweep's folder away\n")
+
+
 def test_what_a_lost_store_had_is_recorded_again(unrecorded: Path, empty_store: Path) -> None:
     assert synced(unrecorded) == 0
     (unrecorded / "mlflow.db").unlink()
