@@ -122,24 +122,29 @@ def biases(model: nn.Module) -> dict[str, Tensor]:
 _loads: dict[str, Tensor] = {}
 
 
-def recomputing() -> bool:
-    """Whether backward is under way: what is computed now has been computed before."""
-    return torch._C._current_graph_task_id() != -1
+def count_load(chosen: Tensor, name: str) -> None:
+    """Count the tokens of each expert, where they are computed for the first time."""
+    if not counters.recomputing():
+        ones = torch.ones_like(chosen.flatten(), dtype=_loads[name].dtype)
+        _loads[name].scatter_add_(0, chosen.flatten(), ones)
+
+
+def count_loss(loss: Tensor) -> None:
+    """Record a layer's loss, where it is computed for the first time."""
+    if not counters.recomputing():
+        counters.add(LOSS, loss.detach())
 
 
 @torch.library.custom_op("sft::count_load", mutates_args=())
 def _count_load(x: Tensor, chosen: Tensor, name: str) -> Tensor:
-    if not recomputing():
-        ones = torch.ones_like(chosen.flatten(), dtype=_loads[name].dtype)
-        _loads[name].scatter_add_(0, chosen.flatten(), ones)
+    count_load(chosen, name)
     return x.clone()
 
 
 @torch.library.custom_op("sft::attach_loss", mutates_args=())
 def _attach_loss(x: Tensor, loss: Tensor, scale: float) -> Tensor:
     """A copy of `x`, in whose backward `loss` gets its gradient, `scale`."""
-    if not recomputing():
-        counters.add(LOSS, loss.detach())
+    count_loss(loss)
     return x.clone()
 
 
@@ -157,8 +162,7 @@ def _keep_scale(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:
     ctx.like = loss.new_empty(())
 
 
-_count_load.register_fake(lambda x, _chosen, _name: torch.empty_like(x))
-_count_load.register_autograd(lambda _ctx, gradient: (gradient, None, None))
+counters.passes_on(_count_load, inputs=3)
 _attach_loss.register_fake(lambda x, _loss, _scale: torch.empty_like(x))
 _attach_loss.register_autograd(
     lambda ctx, gradient: (gradient, torch.full_like(ctx.like, ctx.scale), None),

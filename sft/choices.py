@@ -61,8 +61,8 @@ def _note_experts(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...
 @torch.library.custom_op("sft::note_choices", mutates_args=())
 def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
     """Choices are indices [tokens, k], or booleans [tokens, candidates]."""
-    if torch._C._current_graph_task_id() != -1:
-        return x.clone()  # computed again in backward: noted before
+    if counters.recomputing():
+        return x.clone()
     if choices.dtype == torch.bool:
         weights = torch.arange(1, choices.shape[1] + 1, device=choices.device).square() % PRIME
         chosen = choices.double() @ weights.double()
@@ -75,5 +75,4 @@ def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
     return x.clone()
 
 
-_note_choices.register_fake(lambda x, _choices, _tokens: torch.empty_like(x))
-_note_choices.register_autograd(lambda _ctx, gradient: (gradient, None, None))
+counters.passes_on(_note_choices, inputs=3)

@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 EFFECTS = (
     "act_offload_bytes", "cp_bytes_exchanged", "ep_tokens_received", "graphs_captured",
@@ -56,6 +57,18 @@ def take() -> dict[str, Any]:
     return taken
 
 
+def recomputing() -> bool:
+    """Whether backward is under way: what is computed now has been computed before."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def passes_on(operator: CustomOpDef, inputs: int) -> None:
+    """Declare that an operator of so many inputs returns a copy of the first, and only notes."""
+    others = (None,) * (inputs - 1)
+    operator.register_fake(lambda x, *_: torch.empty_like(x))
+    operator.register_autograd(lambda _ctx, gradient: (gradient, *others))
+
+
 def counted(x: Tensor, name: str, amount: float = 1) -> Tensor:
     """`x` (a copy: an operator may not return its input), counted whenever it is computed."""
     return torch.ops.sft.counted(x, name, float(amount))  # type: ignore[no-any-return]
@@ -78,6 +91,5 @@ def _counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
     return x.clone()
 
 
-for _operator in (_counted, _counted_marks):
-    _operator.register_fake(lambda x, _name, _amount: torch.empty_like(x))
-    _operator.register_autograd(lambda _ctx, gradient: (gradient, None, None))
+passes_on(_counted, inputs=3)
+passes_on(_counted_marks, inputs=3)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from sft import balance
 from sft import model as models
-from sft.balance import recomputing, routers
+from sft.balance import routers
+from sft.counters import recomputing
 from sft.faults.patching import Plant
 from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
@@ -37,4 +38,5 @@ def ac_router_noise(at: Plant) -> None:
 @fault("mc#1330", "am#3156")
 def ac_counts_twice(at: Plant) -> None:
     """What routers count is counted again when a layer is computed again."""
-    at.around(balance, "recomputing", lambda _: lambda: False)
+    for count in ("count_load", "count_loss"):
+        at.edit(balance, count, "if not counters.recomputing():", "if True:")
