@@ -7,7 +7,6 @@ One process computes with the same function, without the exchange.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from sft.context.exchange import heads_for_sequence, sequence_for_heads
+from sft.context.exchange import divisible, heads_for_sequence, sequence_for_heads
 from sft.context.sequence import Sequence, current
 
 NAME = "ulysses"
@@ -68,15 +67,9 @@ def ulysses_attention(
 
 def exchange_keys(x: Tensor, tokens: int, sequence: Sequence) -> Tensor:
     """[batch, heads, seq / n + shared, dim] -> [batch, heads / n, seq + shared, dim]."""
-    own, shared = divisible(x, sequence).split([tokens, x.shape[2] - tokens], dim=2)
+    own, shared = divisible(x, 1, sequence).split([tokens, x.shape[2] - tokens], dim=2)
     own = heads_for_sequence(own, sequence, seq_dim=2, head_dim=1)
     return torch.cat([own, sequence.local(shared, dim=1)], dim=2) if shared.shape[2] else own
-
-
-def divisible(x: Tensor, sequence: Sequence) -> Tensor:
-    """Repeat heads, [batch, heads, ..], until the group divides them."""
-    repeats = sequence.size // math.gcd(x.shape[1], sequence.size)
-    return x if repeats == 1 else x.repeat_interleave(repeats, dim=1)
 
 
 def keep_picks(mask: Tensor | None, indices: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sft.context import windows
 from sft.context.exchange import gather
 from sft.context.indexer import counted
-from sft.context.replace import replace
+from sft.context.replace import replace_forwards
 from sft.context.sequence import Sequence
 from sft.context.windows import Windows
 
@@ -28,15 +28,12 @@ Entries = tuple[Tensor, Tensor]
 
 def install(modeling: ModuleType) -> list[str]:
     """Replace the forward of both compressors and of the attention that uses them."""
-    kinds = {
-        "DeepseekV4HCACompressor": heavily_compressed,
-        "DeepseekV4CSACompressor": compressed_sparse,
-        "DeepseekV4Attention": attention,
-    }
-    present = [name for name in kinds if hasattr(modeling, name)]
-    for name in present:
-        replace(getattr(modeling, name), "forward", kinds[name])
-    return present
+    return replace_forwards(
+        modeling,
+        DeepseekV4HCACompressor=heavily_compressed,
+        DeepseekV4CSACompressor=compressed_sparse,
+        DeepseekV4Attention=attention,
+    )
 
 
 def attention(

@@ -7,6 +7,7 @@ by rank.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -36,6 +37,12 @@ def heads_for_sequence(x: Tensor, sequence: Sequence, seq_dim: int, head_dim: in
 def sequence_for_heads(x: Tensor, sequence: Sequence, seq_dim: int, head_dim: int) -> Tensor:
     """The way back: [.., heads / n, seq, ..] on each rank -> [.., heads, seq / n, ..]."""
     return all_to_all(x, split_dim=seq_dim, join_dim=head_dim, sequence=sequence)
+
+
+def divisible(x: Tensor, head_dim: int, sequence: Sequence) -> Tensor:
+    """Repeat heads, each beside itself, until the group divides them."""
+    repeats = sequence.size // math.gcd(x.shape[head_dim], sequence.size)
+    return x if repeats == 1 else x.repeat_interleave(repeats, dim=head_dim)
 
 
 def gather(x: Tensor, sequence: Sequence, dim: int = 1) -> Tensor:

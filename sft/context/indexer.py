@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from sft import choices, counters
 from sft.context import windows
 from sft.context.exchange import gather
-from sft.context.replace import replace
+from sft.context.replace import replace_forwards
 from sft.context.sequence import Sequence
 
 Rotary = tuple[Tensor, Tensor]
@@ -31,11 +31,9 @@ Rotary = tuple[Tensor, Tensor]
 
 def install(modeling: ModuleType) -> list[str]:
     """Replace the forward of GLM's indexer of tokens and of Qwen4's indexer of blocks."""
-    kinds = {"GlmMoeDsaIndexer": token_picks, "Qwen4ExpTextQSAIndexer": block_mask}
-    present = [name for name in kinds if hasattr(modeling, name)]
-    for name in present:
-        replace(getattr(modeling, name), "forward", kinds[name])
-    return present
+    return replace_forwards(
+        modeling, GlmMoeDsaIndexer=token_picks, Qwen4ExpTextQSAIndexer=block_mask
+    )
 
 
 def counted(picks: Tensor, sequence: Sequence, visible: Tensor, picked: Tensor) -> Tensor:

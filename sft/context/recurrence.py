@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sft.context.exchange import heads_for_sequence
+from sft.context.exchange import divisible, heads_for_sequence
 from sft.context.sequence import Sequence
 from sft.errors import ConfigError
 
@@ -31,7 +31,7 @@ def whole_sequence(sequence: Sequence, *tensors: Tensor) -> list[Tensor]:
             f"layout.cp={sequence.size} does not divide a recurrent layer's {heads} heads; "
             f"use {math.gcd(heads, sequence.size)}"
         )
-    ready = [_divisible(x, sequence) for x in tensors]
+    ready = [divisible(x, 2, sequence) for x in tensors]
     if sequence.size == 1:
         return ready
     whole: dict[int, Tensor] = {}
@@ -39,11 +39,6 @@ def whole_sequence(sequence: Sequence, *tensors: Tensor) -> list[Tensor]:
         chosen = [i for i, x in enumerate(ready) if x.dtype == dtype]
         whole |= zip(chosen, _exchange([ready[i] for i in chosen], sequence), strict=True)
     return [whole[i] for i in range(len(ready))]
-
-
-def _divisible(x: Tensor, sequence: Sequence) -> Tensor:
-    repeats = sequence.size // math.gcd(x.shape[2], sequence.size)
-    return x if repeats == 1 else x.repeat_interleave(repeats, dim=2)
 
 
 def _exchange(tensors: list[Tensor], sequence: Sequence) -> list[Tensor]:

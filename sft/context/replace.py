@@ -26,6 +26,15 @@ def replace(owner: ModuleType | type, name: str, replacement: Callable[..., Any]
     return [name]
 
 
+def replace_forwards(modeling: ModuleType, **replacements: Callable[..., Any]) -> list[str]:
+    """`replace` the forward of classes by name; returns the names of those that there are."""
+    return [
+        name
+        for name, replacement in replacements.items()
+        if hasattr(modeling, name) and replace(getattr(modeling, name), "forward", replacement)
+    ]
+
+
 def _dispatch(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def dispatch(*args: Any, **kwargs: Any) -> Any:
