@@ -72,6 +72,11 @@ def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
     return left * (sequence.place > 0)
 
 
+# torch 2.13's names, where the second ones are deprecated; 2.11 has those only
+_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
 @torch.library.custom_op("sft::all_to_all", mutates_args=())
 def _all_to_all(pieces: Tensor, group: str) -> Tensor:
     """[ranks, ..] a piece for each rank -> a piece of each rank."""
@@ -86,7 +91,7 @@ def _all_gather(x: Tensor, ranks: int, group: str) -> Tensor:
     """[..] on each rank -> [ranks, ..] of all."""
     _count(x.nbytes * (ranks - 1))
     out = x.new_empty(ranks, *x.shape)
-    dist.all_gather_into_tensor(out.flatten(0, 1), x, group=named_group(group))
+    _all_gather_single(out.flatten(0, 1), x, group=named_group(group))
     return out
 
 
@@ -95,7 +100,7 @@ def _reduce_scatter(pieces: Tensor, group: str) -> Tensor:
     """[ranks, ..] a piece for each rank -> [..] the sum of the pieces for this one."""
     _count(pieces.nbytes * (len(pieces) - 1) // len(pieces))
     out = torch.empty_like(pieces[0])
-    dist.reduce_scatter_tensor(out, pieces.flatten(0, 1), group=named_group(group))
+    _reduce_scatter_single(out, pieces.flatten(0, 1), group=named_group(group))
     return out
 
 

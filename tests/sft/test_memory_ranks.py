@@ -52,6 +52,14 @@ def test_an_operator_is_to_the_compiler_what_it_is_to_autograd(
     torch.library.opcheck(operator, (*arguments(), group))
 
 
+@pytest.mark.filterwarnings("error:.*deprecated:FutureWarning")
+@pytest.mark.parametrize(("name", "arguments"), CALLS)
+def test_no_operator_calls_what_torch_is_about_to_drop(
+    group: str, name: str, arguments: Callable[[], tuple[Any, ...]]
+) -> None:
+    getattr(torch.ops.sft, name)(*arguments(), group)
+
+
 def test_dispatched_rows_end_with_one_of_padding_and_have_gradients(group: str) -> None:
     x, sizes = floats(3, 2), torch.tensor([3])
     out = torch.ops.sft.exchange_rows(x, sizes, sizes, None, group)
