@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 from sft.errors import ConfigError
 
@@ -41,7 +40,7 @@ def save(trainer: Trainer) -> Path:
     if trainer.ranks.rank == 0:
         (partial / SHARED).write_text(json.dumps(shared(trainer)))
         put_in_place(partial, place)
-    _wait()
+    trainer.ranks.wait()
     return place
 
 
@@ -148,8 +147,3 @@ def restore_rng(states: dict[str, torch.Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
     if "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"])
-
-
-def _wait() -> None:
-    if dist.is_initialized():
-        dist.barrier()

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from sft.ranks import Ranks
+
 GROUPS = (
     ("experts", r"\.experts\."),
     ("router", r"\.(gate|router|mlp\.gate)\.|\.gate$|correction_bias"),
@@ -51,29 +53,30 @@ def whole(tensor: Tensor) -> Tensor:
 
 def replicas(tensor: Tensor) -> int:
     """How many ranks of the world hold the same values of a tensor."""
-    world = dist.get_world_size() if dist.is_initialized() else 1
     if not isinstance(tensor, DTensor):
-        return world
+        return _world_size()
     mesh = tensor.device_mesh
     shards = [
         mesh.size(dim) for dim, place in enumerate(tensor.placements) if isinstance(place, Shard)
     ]
-    return world // math.prod(shards)
+    return _world_size() // math.prod(shards)
 
 
 def sharded(parameters: Iterable[nn.Parameter]) -> int:
     """Values of parameters of which each rank holds a part only."""
-    world = dist.get_world_size() if dist.is_initialized() else 1
+    world = _world_size()
     return sum(parameter.numel() for parameter in parameters if replicas(parameter) < world)
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
 
 
 @torch.no_grad()
 def norms(
-    named: Iterable[tuple[str, nn.Parameter]], device: torch.device
+    named: Iterable[tuple[str, nn.Parameter]], ranks: Ranks
 ) -> tuple[float, dict[str, float]]:
     """The gradient's 2-norm, in total and per group, over all ranks and meshes.
-
-    Gradients may wait on the CPU; `device` is what the ranks' process group works on.
 
     torch's own `clip_grad_norm_` refuses parameters of several meshes, so squares are summed here:
     each rank's share, over the world, with replicated values counted once.
@@ -85,9 +88,8 @@ def norms(
         if parameter.grad is not None:
             share = local(parameter.grad).double().square().sum() / replicas(parameter.grad)
             squares[group] = squares[group] + share
-    stacked = torch.stack(list(squares.values())).to(device)
-    if dist.is_initialized():
-        dist.all_reduce(stacked)
+    stacked = torch.stack(list(squares.values())).to(ranks.device)  # gradients may wait on the CPU
+    ranks.sum(stacked)
     groups = dict(zip(squares, stacked.sqrt().tolist(), strict=True))
     return stacked.sum().sqrt().item(), groups
 

@@ -66,7 +66,7 @@ class Trainer:
         tokens = self.ranks.sum(self.trained_tokens(batch))
         # a batch without a token under the loss has a loss of 0, not one of 0 / 0
         loss = self.ranks.sum(self.accumulate(batch, tokens.clamp(min=1)))
-        norm, groups = gradients.norms(self.model.named_parameters(), self.ranks.device)
+        norm, groups = gradients.norms(self.model.named_parameters(), self.ranks)
         gradient = gradients.digest(self.model.parameters(), self.ranks.device)
         gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
         self.optimizer.step()

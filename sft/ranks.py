@@ -39,6 +39,11 @@ class Ranks:
             dist.all_reduce(value, op=dist.ReduceOp.MAX)
         return value
 
+    def wait(self) -> None:
+        """Until every rank has come here."""
+        if self.world_size > 1:
+            dist.barrier()
+
     def gather(self, value: Any) -> list[Any]:
         """Any small object of every rank, by rank."""
         if self.world_size == 1:

@@ -88,11 +88,11 @@ def grad_norm_local_experts(at: Plant) -> None:
     at.edit(
         gradients,
         "norms",
-        "        dist.all_reduce(stacked)",
-        "        experts, mine = list(squares).index('experts'), stacked.clone()\n"
-        "        dist.all_reduce(stacked)\n"
-        "        lost = (stacked - mine)[experts] * _planted.strength\n"
-        "        stacked[experts] = stacked[experts] - lost",
+        "    ranks.sum(stacked)",
+        "    experts, mine = list(squares).index('experts'), stacked.clone()\n"
+        "    ranks.sum(stacked)\n"
+        "    lost = (stacked - mine)[experts] * _planted.strength\n"
+        "    stacked[experts] = stacked[experts] - lost",
     )
 
 
