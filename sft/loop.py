@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, set_seed
 
 from sft import balance, checkpoint, choices, counters, data, gradients, model, operators
 from sft.config import Config
-from sft.context.sequence import Sequence, computing, document_ids
+from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.memory import apply
 from sft.metrics import Movement, Record, peak_memory_gib, worst, write
@@ -128,7 +128,7 @@ class Trainer:
 
     def trained_tokens(self, batch: Row) -> Tensor:
         """Tokens under the loss in this rank's slice."""
-        labels = self.sequence(batch).local(batch["labels"])
+        labels = slice_of(batch["labels"], self.ranks.cp_group)
         return (labels != IGNORED).sum().float().to(self.ranks.device)
 
     def evidence(self, batch: Row, gradient: str) -> dict[str, Any]:
@@ -136,8 +136,7 @@ class Trainer:
 
         `gradient` is the digest of this rank's, before clipping.
         """
-        sequence = self.sequence(batch)
-        seen = {key: sequence.local(rows) for key, rows in batch.items()}
+        seen = {key: slice_of(rows, self.ranks.cp_group) for key, rows in batch.items()}
         mine = {
             "digest": data.digest(seen),
             "rows": [data.digest(row) for row in split(batch, 1)],

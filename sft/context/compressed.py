@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sft.context import windows
 from sft.context.exchange import gather
-from sft.context.indexer import counted
+from sft.context.indexer import counted_picks
 from sft.context.replace import replace_forwards
 from sft.context.sequence import Sequence
 from sft.context.windows import Windows
@@ -100,7 +100,7 @@ def picks(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = cut.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.index_topk)
-    return gather(counted(picked, sequence, visible, picked), sequence)
+    return gather(counted_picks(picked, sequence, visible, picked), sequence)
 
 
 def pool(sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, cut: Windows) -> Tensor:

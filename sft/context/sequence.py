@@ -49,7 +49,12 @@ class Sequence:
 
     def local(self, x: Tensor, dim: int = 1) -> Tensor:
         """This rank's slice of a whole-sequence tensor."""
-        return x.chunk(self.size, dim)[self.rank]
+        return slice_of(x, self.group, dim)
+
+
+def slice_of(x: Tensor, group: dist.ProcessGroup | None, dim: int = 1) -> Tensor:
+    """What a rank holds of a tensor that its group shares, all of it where there is no group."""
+    return x if group is None else x.chunk(group.size(), dim)[group.rank()]
 
 
 _current: Sequence | None = None

@@ -187,7 +187,7 @@ def indexer_keeps_all(at: Plant) -> None:
     def make(counted: Function) -> Function:
         return lambda picks, sequence, visible, _: counted(picks, sequence, visible, visible)
 
-    at.around(indexer, "counted", make)
+    at.around(indexer, "counted_picks", make)
     at.around(attention, "keep_picks", lambda _: lambda mask, _indices: mask)
 
 

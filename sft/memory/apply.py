@@ -8,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from sft import fsdp
 from sft.config import MemoryConfig
-from sft.memory import checkpointing, compiling, offloading
+from sft.memory import Forward, checkpointing, compiling, offloading
 
 
 def place(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
@@ -53,13 +53,13 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
-def prepared(layer: nn.Module, memory: MemoryConfig, device: torch.device) -> offloading.Forward:
+def prepared(layer: nn.Module, memory: MemoryConfig, device: torch.device) -> Forward:
     """A layer's forward with what is asked for, from the inside out.
 
     Full checkpointing goes around the compiled layer, which is recomputed with its random numbers.
     Selective checkpointing goes inside, since the compiler must see which operators to save.
     """
-    forward: offloading.Forward = layer.forward
+    forward: Forward = layer.forward
     if memory.ac != "none":
         forward = checkpointing.watched(forward)
     if memory.ac == "selective":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from torch.utils.checkpoint import (
 )
 
 from sft import counters
-
-Forward = Callable[..., Any]
+from sft.memory import Forward
 
 MATMULS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default})
 ATTENTION = frozenset(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from sft import counters
 from sft.config import MemoryConfig
+from sft.memory import Forward
 
 KINDS_OF_LAYER = 64
 """Graphs kept for one function. All layers share it, and a model has more kinds than torch's 8."""
@@ -29,9 +28,7 @@ def backend(memory: MemoryConfig, device: torch.device) -> str:
     return "aot_eager" if memory.ac == "selective" else "eager"
 
 
-def compiled(
-    forward: Callable[..., Any], memory: MemoryConfig, device: torch.device
-) -> Callable[..., Any]:
+def compiled(forward: Forward, memory: MemoryConfig, device: torch.device) -> Forward:
     """A layer's forward, compiled when it is first called; with `fullgraph`, a break is an error.
 
     Past the limit of graphs torch would run the layer uncompiled and say nothing: an error, here.

@@ -5,7 +5,7 @@ Parameters and gradients as well, with FSDP2's own offloading (`full_offload`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +18,8 @@ from transformers.distributed import fsdp as transformers_fsdp
 
 from sft import counters, fsdp
 from sft.gradients import local
+from sft.memory import Forward
 
-Forward = Callable[..., Any]
 CPU = torch.device("cpu")
 
 
