@@ -11,7 +11,6 @@ machine slows them alike. Medians, as a Markdown table.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -37,17 +36,13 @@ VARIANTS: dict[str, str | None] = {
 
 def train(arch: str, backend: str | None, folder: Path) -> Records:
     """The records of a few steps."""
-    folder.mkdir(parents=True)
-    config = {
-        "model": {"path": str(tiny_models.ensure(arch, "nano", 0))},
-        "layout": {"cp": 2, "ep": 1 if arch in DENSE else 2},
-        "memory": {"ac": "full", "compile": backend is not None, "compile_backend": backend},
-        "steps": STEPS,
-        "output_dir": str(folder),
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    launch.launch(folder / "config.json", 2)
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return launch.train(
+        folder,
+        model={"path": str(tiny_models.ensure(arch, "nano", 0))},
+        layout={"cp": 2, "ep": 1 if arch in DENSE else 2},
+        memory={"ac": "full", "compile": backend is not None, "compile_backend": backend},
+        steps=STEPS,
+    )
 
 
 def measure(arch: str, repeats: int, scratch: Path) -> Iterator[tuple[str, Records]]:

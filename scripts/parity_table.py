@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -109,18 +108,13 @@ def layouts_of(arch: str) -> tuple[str, ...]:
 def train(arch: str, layout: str, folder: Path, seed: int = 0) -> Records:
     """The metrics of a few steps of a `nano` checkpoint in fp32, on the data in a seed's order."""
     dp_shard, cp, ep = LAYOUTS[layout]
-    out = folder / f"{arch}-{layout}-{seed}"
-    out.mkdir(parents=True)
-    config = {
-        "model": {"path": str(tiny_models.ensure(arch, "nano", 0))},
-        "layout": {"dp_shard": dp_shard, "cp": cp, "ep": 1 if arch in DENSE else ep},
-        "data": {"seed": seed},
-        "steps": STEPS,
-        "output_dir": str(out),
-    }
-    (out / "config.json").write_text(json.dumps(config))
-    launch.launch(out / "config.json", dp_shard * cp)
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return launch.train(
+        folder / f"{arch}-{layout}-{seed}",
+        model={"path": str(tiny_models.ensure(arch, "nano", 0))},
+        layout={"dp_shard": dp_shard, "cp": cp, "ep": 1 if arch in DENSE else ep},
+        data={"seed": seed},
+        steps=STEPS,
+    )
 
 
 def relative(value: float, reference: float) -> float:

@@ -5,12 +5,17 @@ torchrun starts the same ranks from nothing, which costs more than a tiny model'
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+from sft import config, metrics
+from sft.metrics import Record
 
 PRELOAD = ("sft.preloaded", "sft.__main__")
 
@@ -20,8 +25,8 @@ def preload(modules: Sequence[str] = ()) -> None:
     mp.get_context("forkserver").set_forkserver_preload([*PRELOAD, *modules])
 
 
-def launch(config: Path, ranks: int) -> None:
-    """Train as `config` says on `ranks` fresh local processes.
+def launch(path: Path, ranks: int) -> None:
+    """Train as the configuration file `path` says on `ranks` fresh local processes.
 
     Raises `torch.multiprocessing.ProcessRaisedException` with the traceback of the rank that
     failed first, or `ProcessExitedException` if one died; the others are ended.
@@ -29,11 +34,23 @@ def launch(config: Path, ranks: int) -> None:
     # the parent holds the store, so that no port has to be guessed
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     mp.start_processes(
-        _rank, args=(ranks, store.port, config), nprocs=ranks, start_method="forkserver"
+        _rank, args=(ranks, store.port, path), nprocs=ranks, start_method="forkserver"
     )
 
 
-def _rank(rank: int, world_size: int, port: int, config: Path) -> None:
+def train(folder: Path, **keys: Any) -> list[Record]:
+    """Make a folder and train in it as `keys` say (`sft/config.py` has them); returns the records.
+
+    Raises as `launch` does.
+    """
+    folder.mkdir(parents=True)
+    path = folder / "config.json"
+    path.write_text(json.dumps(keys | {"output_dir": str(folder)}), encoding="utf-8")
+    launch(path, config.load(path).layout.world_size)
+    return metrics.read(folder)
+
+
+def _rank(rank: int, world_size: int, port: int, path: Path) -> None:
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -48,4 +65,4 @@ def _rank(rank: int, world_size: int, port: int, config: Path) -> None:
     from sft.__main__ import run
 
     torch.set_num_threads(1)
-    run(config)
+    run(path)

@@ -18,7 +18,7 @@ from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.memory import apply
-from sft.metrics import Movement, Record, peak_memory_gib, worst, write
+from sft.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
 from sft.packing import packed_rows
 from sft.ranks import Ranks
 
@@ -48,7 +48,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""
-        metrics = Path(self.config.output_dir) / "metrics.jsonl"
+        metrics = path_in(self.config.output_dir)
         for batch in itertools.islice(self.loader, self.config.steps - self.step):
             is_profiled = self.step + 1 == self.config.profile_step and self.ranks.rank == 0
             with operators.counted(is_profiled) as counts:

@@ -17,6 +17,17 @@ from sft.ranks import Ranks
 Record = dict[str, Any]
 
 
+def path_in(output_dir: str | Path) -> Path:
+    """The file of a run's records."""
+    return Path(output_dir) / "metrics.jsonl"
+
+
+def read(output_dir: str | Path) -> list[Record]:
+    """The records of a run, step by step."""
+    lines = path_in(output_dir).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def write(record: Record, path: Path) -> None:
     """Append a record, whole, so that a reader never sees half of one that was finished."""
     path.parent.mkdir(parents=True, exist_ok=True)

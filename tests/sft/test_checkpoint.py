@@ -17,6 +17,7 @@ from sft import launch, loop, model
 from sft.config import CheckpointConfig, Config, DataConfig, ModelConfig, OptimConfig
 from sft.errors import ConfigError
 from sft.loop import Trainer
+from sft.metrics import read as records
 from sft.ranks import Ranks
 
 Records = list[dict[str, Any]]
@@ -50,10 +51,6 @@ def settings(model: Path, out: Path, save_at: list[int], resume: Path | None = N
         steps=STEPS,
         output_dir=str(out),
     )
-
-
-def records(out: Path) -> Records:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def compared(steps: Records) -> list[list[Any]]:
@@ -212,18 +209,13 @@ def test_sharded_state_comes_back_and_can_go_to_another_layout(
     arch: str, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     def run(name: str, dp: int, cp: int, **keys: Any) -> Records:
-        out = tmp_path / name
-        out.mkdir()
-        config = {
-            "model": {"path": str(checkpoint(arch))},
-            "layout": {"dp_shard": dp, "cp": cp, "ep": 4},
-            "steps": STEPS,
-            "output_dir": str(out),
-            "checkpoint": keys,
-        }
-        (out / "config.json").write_text(json.dumps(config))
-        launch.launch(out / "config.json", 4)
-        return records(out)
+        return launch.train(
+            tmp_path / name,
+            model={"path": str(checkpoint(arch))},
+            layout={"dp_shard": dp, "cp": cp, "ep": 4},
+            steps=STEPS,
+            checkpoint=keys,
+        )
 
     whole = run("whole", 4, 1, save_at=[5])[5:]
     place = str(checkpoints.folder(str(tmp_path / "whole"), 5))

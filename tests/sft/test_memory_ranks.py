@@ -140,16 +140,11 @@ OFFLOAD_EFFECTS = {"recomputed_layers", "params_on_cpu", "optim_offload_bytes"}
 
 def train(model: Path, folder: Path, memory: dict[str, Any]) -> list[dict[str, Any]]:
     """Two steps of a nano model in cp4_ep4."""
-    folder.mkdir()
-    path = folder / "config.json"
-    settings = {
-        "model": {"path": str(model)},
-        "data": {"seq_len": 128},
-        "layout": {"cp": 4, "ep": 4},
-        "memory": memory,
-        "steps": 2,
-        "output_dir": str(folder),
-    }
-    path.write_text(json.dumps(settings))
-    launch.launch(path, 4)
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return launch.train(
+        folder,
+        model={"path": str(model)},
+        data={"seq_len": 128},
+        layout={"cp": 4, "ep": 4},
+        memory=memory,
+        steps=2,
+    )
