@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_sft import experts
-from sft import data, gradients
+from sft import data, shards
 from sft.metrics import fingerprints, movement
 
 
@@ -99,7 +99,7 @@ class Reporter(TrainerCallback):
         tokens, self.trainer.tokens = self.trainer.tokens, 0
         moved, self.before = (after != self.before).tolist(), after
         counters = {
-            "params_sharded": gradients.sharded(model.parameters()),
+            "params_sharded": shards.sharded(model.parameters()),
             "recomputed_layers": counter.take(),
         }
         if self.dispatches:

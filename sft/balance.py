@@ -22,8 +22,8 @@ from sft import counters
 from sft.config import Config
 from sft.context.exchange import named_group
 from sft.context.sequence import active
-from sft.gradients import local, local_part
 from sft.ranks import Ranks
+from sft.shards import local, local_part
 
 LOSS = "aux_loss"
 BIAS = "e_score_correction_bias"

@@ -1,18 +1,16 @@
-"""The global gradient norm, whatever meshes the parameters are sharded over."""
+"""The gradient over all ranks, whatever meshes it is sharded over: its norm, its bits, clipped."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sft.ranks import Ranks
+from sft.shards import local, replicas
 
 GROUPS = (
     ("experts", r"\.experts\."),
@@ -28,48 +26,6 @@ GROUPS = (
 def group_of(name: str) -> str:
     """The group that a parameter's gradient norm is reported in."""
     return next((group for group, pattern in GROUPS if re.search(pattern, name)), "mlp")
-
-
-def local(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def local_part(x: Tensor, tensor: Tensor) -> Tensor:
-    """Of an `x` that every rank has whole, what this rank holds of `tensor` in the same place."""
-    if not isinstance(tensor, DTensor):
-        return x
-    mesh, placements = tensor.device_mesh, tensor.placements
-    part = distribute_tensor(x, mesh, placements, src_data_rank=None).to_local()
-    return part.to(tensor.to_local().device)  # it may wait on the host
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor, on every rank; all of them must ask for it."""
-    if not isinstance(tensor, DTensor):
-        return tensor
-    return tensor.to(tensor.device_mesh.device_type).full_tensor()  # it may wait on the host
-
-
-def replicas(tensor: Tensor) -> int:
-    """How many ranks of the world hold the same values of a tensor."""
-    if not isinstance(tensor, DTensor):
-        return _world_size()
-    mesh = tensor.device_mesh
-    shards = [
-        mesh.size(dim) for dim, place in enumerate(tensor.placements) if isinstance(place, Shard)
-    ]
-    return _world_size() // math.prod(shards)
-
-
-def sharded(parameters: Iterable[nn.Parameter]) -> int:
-    """Values of parameters of which each rank holds a part only."""
-    world = _world_size()
-    return sum(parameter.numel() for parameter in parameters if replicas(parameter) < world)
-
-
-def _world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
 
 
 @torch.no_grad()

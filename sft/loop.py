@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
-from sft import balance, checkpoint, choices, counters, data, gradients, model, operators
+from sft import balance, checkpoint, choices, counters, data, gradients, model, operators, shards
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
@@ -145,7 +145,7 @@ class Trainer:
         }
         shares = {
             "cp_sequence_share": seen["input_ids"].shape[1] / batch["input_ids"].shape[1],
-            "params_sharded": gradients.sharded(self.model.parameters()),
+            "params_sharded": shards.sharded(self.model.parameters()),
         }
         everyone = self.ranks.gather(mine | {"counters": counters.take() | shares})
         return {
@@ -178,7 +178,7 @@ def untrained(model: nn.Module) -> list[Tensor]:
 
     Whole, also where FSDP shards a frozen parameter: the same in every layout.
     """
-    return [gradients.whole(found) for module in model.modules() for found in _untrained(module)]
+    return [shards.whole(found) for module in model.modules() for found in _untrained(module)]
 
 
 def _untrained(module: nn.Module) -> Iterator[Tensor]:

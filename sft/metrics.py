@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sft.gradients import local
 from sft.ranks import Ranks
+from sft.shards import local
 
 Record = dict[str, Any]
 

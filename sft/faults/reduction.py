@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sft import gradients
+from sft import gradients, shards
 from sft.experts import CountedAllToAll
 from sft.faults.patching import Plant, PlantError
 from sft.faults.registry import fault
@@ -22,7 +22,7 @@ def ep_grad_scaled(at: Plant) -> None:
     def scale(_loss: Tensor, trainer: Trainer, *_: Any) -> None:
         for name, parameter in trainer.model.named_parameters():
             if gradients.group_of(name) == "experts" and parameter.grad is not None:
-                gradients.local(parameter.grad).mul_(at.strength)
+                shards.local(parameter.grad).mul_(at.strength)
 
     at.after(Trainer, "accumulate", scale)
 

@@ -14,8 +14,8 @@ from sft.balance import BIAS
 from sft.data import Loader
 from sft.faults.patching import Function, Plant
 from sft.faults.registry import fault
-from sft.gradients import local
 from sft.loop import Trainer
+from sft.shards import local
 
 POSITION = 'trainer.loader.load_state_dict(saved["loader"])'
 SCHEDULER = 'trainer.scheduler.load_state_dict(saved["scheduler"])'

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from sft import model as models
 from sft.faults.patching import Plant, PlantError
 from sft.faults.registry import fault
-from sft.gradients import local
 from sft.loop import Trainer
+from sft.shards import local
 
 
 @fault("mc#5844", "am#2682", strength="share of the experts", strengths=(1, 0.05))

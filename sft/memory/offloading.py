@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 from transformers.distributed import fsdp as transformers_fsdp
 
 from sft import counters, fsdp
-from sft.gradients import local
 from sft.memory import Forward
+from sft.shards import local
 
 CPU = torch.device("cpu")
 
