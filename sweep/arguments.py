@@ -6,8 +6,10 @@ import difflib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sweep.errors import RequestError
+from sweep.files import config_dir_of
 from sweep.terminal import steady
 from sweep.trouble import told
 
@@ -27,6 +29,9 @@ EXPERIMENT = Argument("experiment", "where to look for it, as in nightly; else a
 OUTPUTS = Argument("outputs", "folder of results; MLFLOW_TRACKING_URI names a server", "outputs")
 
 
+_OWN = "  --config-dir ...  your own thresholds.yaml, known_failures.yaml and the like"
+
+
 @dataclass(frozen=True)
 class Usage:
     """What a command takes: first its `words`, as in `pin SWEEP` (capitals stand for a value)."""
@@ -42,7 +47,7 @@ class Usage:
             f"  {one.name + '=...':<16} {one.meaning}{_default(one)}" for one in self.arguments
         ]
         head = " ".join(["python -m", self.command, *self.words, "[key=value ...]"])
-        return "\n".join([head, "", self.what, "", *known, "", f"Example: {self.example}"])
+        return "\n".join([head, "", self.what, "", *known, _OWN, "", f"Example: {self.example}"])
 
     def parse(self, argv: Sequence[str]) -> dict[str, str]:
         """Argument or word (in lower case) -> value, without what is left out; RequestError."""
@@ -90,7 +95,10 @@ def run(
         print(usage)
         return 0
     try:
-        return main(usage.parse(argv))
+        own, rest = config_dir_of(argv)
+        if own is not None and not Path(own).is_dir():
+            raise RequestError(f"--config-dir {own}: no such folder")
+        return main(usage.parse(rest))
     except BaseException as error:  # each has its line and its exit code
         if isinstance(error, SystemExit):
             raise

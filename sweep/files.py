@@ -6,9 +6,12 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from sweep.errors import RequestError
 
 
 def conf_dir() -> Path:
@@ -18,12 +21,29 @@ def conf_dir() -> Path:
     return installed if installed.is_dir() else here.parent / "conf"
 
 
-def config_dir_of(argv: Sequence[str]) -> str | None:
-    """The folder of configuration of one's own (--config-dir) that a command line names."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+def config_dir_of(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The folder of one's own (--config-dir) in a command line, and the rest; RequestError."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config-dir", "-cd")
-    found: str | None = parser.parse_known_args(list(argv))[0].config_dir
-    return found
+    try:
+        found, rest = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError:
+        raise RequestError("--config-dir: name the folder, as in --config-dir FOLDER") from None
+    return found.config_dir, rest
+
+
+def own_conf_dir() -> Path | None:
+    """The folder of configuration of one's own that this command was given."""
+    found, _ = config_dir_of(sys.argv[1:])
+    return None if found is None else Path(found)
+
+
+def conf_files(*names: str) -> list[Path]:
+    """Those in `conf/`, then one's own; all but the first may be missing."""
+    own = own_conf_dir()
+    folders = [conf_dir()] if own is None else [conf_dir(), own]
+    found = [folder / name for folder in folders for name in names]
+    return [path for path in found if path == found[0] or path.is_file()]
 
 
 def write_text(path: Path, text: str) -> None:

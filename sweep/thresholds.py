@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sweep import conf_file
 from sweep.case import Case
 from sweep.errors import RequestError, reason
-from sweep.files import conf_dir
+from sweep.files import conf_files
 
 FILE = "thresholds.yaml"
 CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
@@ -86,13 +87,23 @@ def _merged(found: Any, over: Any) -> Any:
 
 @cache
 def table() -> Table:
-    """Both files, checked; raises RequestError naming what is wrong in them."""
-    path = conf_dir() / FILE
-    found, calibrated = conf_file.read(path), path.with_name(CALIBRATED)
-    advisory = found.pop("advisory", []) if isinstance(found, dict) else []
-    if calibrated.is_file():
-        found = _merged(found, conf_file.read(calibrated) or {})
+    """All files, checked; raises RequestError naming what is wrong in them.
+
+    What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
+    """
+    found: Any = {}
+    for path in conf_files(FILE, CALIBRATED):
+        said = conf_file.read(path)
+        found = _merged(found, said if said is not None or not found else {})  # some may be empty
+        checked = _checked(found, path)
+    return checked
+
+
+def _checked(found: Any, path: Path) -> Table:
+    """What the files up to that one say, as a table."""
+    limits = found.copy() if isinstance(found, dict) else found
+    advisory = limits.pop("advisory", []) if isinstance(limits, dict) else []
     try:
-        return Table.model_validate({"advisory": advisory, "thresholds": found})
+        return Table.model_validate({"advisory": advisory, "thresholds": limits})
     except ValidationError as error:
         raise RequestError(f"{path}: {reason(error)}") from None

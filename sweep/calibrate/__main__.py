@@ -17,7 +17,7 @@ from sweep.calibrate import config, page
 from sweep.calibrate.populations import Plan, populations
 from sweep.calibrate.rule import Population
 from sweep.errors import MachineryError, RequestError
-from sweep.files import conf_dir, write_text
+from sweep.files import conf_dir, conf_files, own_conf_dir, write_text
 from sweep.provenance import LIBRARIES
 from sweep.store import Reader, SweepRecord
 
@@ -64,7 +64,7 @@ def _run(values: Mapping[str, str], is_check: bool) -> int:
 
 def plan_of(suite: str) -> Plan:
     """Which faults a suite plants for which figure; raises RequestError."""
-    path = conf_dir() / "suite" / f"{suite}.yaml"
+    path = conf_files(f"suite/{suite}.yaml")[-1]
     if not path.is_file():
         names = ", ".join(sorted(one.stem for one in path.parent.glob("*.yaml")))
         raise RequestError(f"suite={suite}: no such suite; there are {names}")
@@ -77,6 +77,8 @@ def plan_of(suite: str) -> Plan:
 def train(suite: str, outputs: Path) -> None:
     """Run the suite; broken cases fail, which is what they are for. Raises MachineryError."""
     command = [sys.executable, "-m", "sweep", "-m", f"suite={suite}", f"outputs={outputs}"]
+    if own := own_conf_dir():
+        command += ["--config-dir", str(own)]
     code = subprocess.run(command, check=False).returncode
     if code not in (0, 1):
         raise MachineryError(f"suite={suite} could not be run (exit code {code}), see above")
@@ -123,7 +125,8 @@ def _calibrated(
               f" {one.separation:.0f} times as far as any correct run")  # fmt: skip
     if given:
         day = dt.datetime.now(dt.UTC).date()
-        print(f"written: {config.write(conf_dir(), given, sweep.sweep_id, versions, day)},"
+        place = own_conf_dir() or conf_dir()
+        print(f"written: {config.write(place, given, sweep.sweep_id, versions, day)},"
               f" {folder / page.PAGE}")  # fmt: skip
     if "docs" in values:
         for name in (page.PAGE, page.PLOT):

@@ -26,7 +26,7 @@ def check(facts: Facts, _context: Context) -> Finding | None:
     found = breaks_of(facts)
     metrics = {"graph_breaks/total": float(len(found)), "compile/recompiles": _recompiles(facts)}
     try:
-        known = known_breaks.of_case(facts.case.id)
+        known = known_breaks.of_case(facts.case)
     except RequestError as error:
         return _finding(Outcome.INCONCLUSIVE, str(error), metrics)
     new = [one for one in found if not any(entry.covers(one) for entry in known)]

@@ -10,10 +10,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sweep import conf_file
+from sweep.case import Case
 from sweep.compiler.breaks import Happening
 from sweep.conf_file import Pattern
 from sweep.errors import RequestError, reason
-from sweep.files import conf_dir
+from sweep.files import conf_files
 
 FILE = "known_graph_breaks.yaml"
 
@@ -24,14 +25,15 @@ class KnownBreak(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     case: str = Field(min_length=1)  # glob on the case's id
+    trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
     frame: str = Field(min_length=1)  # glob on file:line
     reason: Pattern  # regular expression, found anywhere
     why: str = Field(min_length=1)
     issue: str | None = None
 
-    def concerns(self, case_id: str) -> bool:
+    def concerns(self, case: Case) -> bool:
         """Whether the break is expected in that case."""
-        return fnmatchcase(case_id, self.case)
+        return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
 
     def covers(self, found: Happening) -> bool:
         """Whether it is this break."""
@@ -42,9 +44,14 @@ class KnownBreak(BaseModel):
         return f"{self.frame}: {self.reason} ({self.issue or self.why})"
 
 
-def of_case(case_id: str, path: Path | None = None) -> list[KnownBreak]:
-    """The entries that name the case; raises RequestError if the file cannot be read."""
-    return [one for one in _entries(path or conf_dir() / FILE) if one.concerns(case_id)]
+def of_case(case: Case) -> list[KnownBreak]:
+    """The entries that name the case; raises RequestError if a file cannot be read."""
+    return [one for one in entries() if one.concerns(case)]
+
+
+def entries() -> list[KnownBreak]:
+    """All that are known; raises RequestError if a file cannot be read."""
+    return [one for path in conf_files(FILE) for one in _entries(path)]
 
 
 @cache

@@ -18,11 +18,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from sweep import conf_file
+from sweep.case import Case
 from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import Pattern
 from sweep.errors import RequestError, reason
 from sweep.facts import Facts
-from sweep.files import conf_dir
+from sweep.files import conf_files
 
 FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
@@ -34,11 +35,12 @@ class KnownFailure(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     case: str = Field(min_length=1)  # glob on the case's id
+    trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
     check: str
     message: Pattern  # found anywhere in the finding's message
-    issue: str = Field(pattern="^https?://")
+    issue: str = Field(pattern="^(https?://|docs/)")  # or a page of docs/ where none is open
     until: date | None = None  # the last day on which it is expected
-    line: int = Field(ge=1)  # where it is in the file
+    place: str  # file and line
 
     @field_validator("check")
     @classmethod
@@ -46,6 +48,10 @@ class KnownFailure(BaseModel):
         if value not in CHECKS:
             raise ValueError(f"there is no check {value}; known: {', '.join(CHECKS)}")
         return value
+
+    def names(self, case: Case) -> bool:
+        """Whether it is about that case."""
+        return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
 
     def concerns(self, finding: Finding) -> bool:
         """Whether it is about that check."""
@@ -56,17 +62,22 @@ class KnownFailure(BaseModel):
         return self.concerns(finding) and re.search(self.message, finding.message) is not None
 
     def __str__(self) -> str:
-        return f"conf/{FILE} line {self.line} (case: {self.case}, check: {self.check})"
+        return f"{self.place} (case: {self.case}, check: {self.check})"
 
 
-def of_case(case_id: str) -> list[KnownFailure]:
-    """The entries that name the case; raises RequestError if the file cannot be read."""
-    return [one for one in entries(conf_dir() / FILE) if fnmatchcase(case_id, one.case)]
+def of_case(case: Case) -> list[KnownFailure]:
+    """The entries that name the case; raises RequestError if a file cannot be read."""
+    return [one for one in entries() if one.names(case)]
+
+
+def entries() -> list[KnownFailure]:
+    """All that are known; raises RequestError if a file cannot be read."""
+    return [one for path in conf_files(FILE) for one in _entries(path)]
 
 
 def marked(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with what is known of them, and one more for each entry to delete."""
-    entries_of_it = of_case(facts.case.id)
+    entries_of_it = of_case(facts.case)
     today = datetime.fromtimestamp(facts.started, UTC).date()  # a night judged again is that night
     done = [_marked(one, entries_of_it, today) for one in findings]
     if any(one.check == "exit" and one.outcome is not Outcome.PASS for one in findings):
@@ -106,7 +117,7 @@ def _fixed(entry: KnownFailure) -> Finding:
 
 
 @cache
-def entries(path: Path) -> list[KnownFailure]:
+def _entries(path: Path) -> list[KnownFailure]:
     """All of a file; raises RequestError naming the line that is wrong."""
     values, node = conf_file.read(path), conf_file.read(path, yaml.compose)
     if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
@@ -116,9 +127,12 @@ def entries(path: Path) -> list[KnownFailure]:
 
 
 def _entry(path: Path, line: int, value: Any) -> KnownFailure:
-    if not isinstance(value, dict) or "line" in value:
-        raise RequestError(f"{path}: line {line}: say case, check, message, issue and until alone")
+    if not isinstance(value, dict) or "place" in value:
+        raise RequestError(
+            f"{path}: line {line}: say case, trainer, check, message, issue and until alone"
+        )
     try:
-        return KnownFailure.model_validate({**value, "line": line})
+        place = f"{path.parent.name}/{path.name} line {line}"
+        return KnownFailure.model_validate({**value, "place": place})
     except ValidationError as error:
         raise RequestError(f"{path}: line {line}: {reason(error)}") from None

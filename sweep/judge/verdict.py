@@ -56,8 +56,8 @@ class Judgement(BaseModel):
 def ready() -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
     _names_in(thresholds.table())
-    known_breaks.of_case("")
-    known_failures.of_case("")
+    known_breaks.entries()
+    known_failures.entries()
 
 
 def _names_in(table: thresholds.Table) -> None:

@@ -59,7 +59,7 @@ def plan_one(
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
     unavailable = _unavailable(settings) or _too_large(settings, config, machine)
-    return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv))
+    return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv)[0])
 
 
 def _unavailable(settings: Settings) -> str | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,11 @@ COMPARE = Usage("sweep.compare", "Compare.", "python -m sweep.compare base=A hea
                 (Argument("base", "a sweep"), Argument("head", "a sweep", "latest")))  # fmt: skip
 PIN = Usage("sweep.baseline", "Pin.", "python -m sweep.baseline pin SWEEP", (OUTPUTS,),
             ("pin", "SWEEP"))  # fmt: skip
+
+
+def test_every_command_takes_a_folder_of_ones_own(tmp_path: Path) -> None:
+    for argv in (["--config-dir", str(tmp_path), "sweep=x"], ["sweep=x", "-cd", str(tmp_path)]):
+        assert run(JUDGE, lambda values: len(values["sweep"]), argv) == 1
 
 
 def test_what_is_left_out_has_its_default_or_is_not_there() -> None:
@@ -30,6 +37,8 @@ def test_what_is_left_out_has_its_default_or_is_not_there() -> None:
         (JUDGE, ["sweep="], "sweep=: say a value; as in: python -m sweep.judge sweep=latest"),
         (JUDGE, ["latest"], "latest: not understood; as in: python -m sweep.judge sweep=latest"),
         (PIN, ["unpin", "x"], "unpin x: not understood; as in: python -m sweep.baseline pin SWEEP"),
+        (JUDGE, ["--config-dir", "gone"], "--config-dir gone: no such folder"),
+        (JUDGE, ["--config-dir"], "--config-dir: name the folder, as in --config-dir FOLDER"),
         (PIN, [], "a word is missing: not understood; as in: python -m sweep.baseline pin SWEEP"),
     ],
 )

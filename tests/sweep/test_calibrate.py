@@ -21,6 +21,7 @@ from sweep.calibrate.rule import FACTOR, Delta, Population
 from sweep.case import fault_suffix
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
+from tests.sweep.confs import use_folders
 from tests.sweep.conftest import CASE
 
 FLOOR = 1e-7
@@ -111,7 +112,7 @@ def test_what_is_written_is_read_as_a_threshold_with_its_provenance(
     )
     found = population([0, 0], [1e-3])
     config.write(tmp_path, [found], "20260101", {"torch": "9.9"}, dt.date(2026, 1, 1))
-    monkeypatch.setattr(thresholds, "conf_dir", lambda: tmp_path)
+    use_folders(monkeypatch, thresholds, tmp_path)
     thresholds.table.cache_clear()
     try:
         threshold = thresholds.of("resume", "loss", "cpu", "float32")

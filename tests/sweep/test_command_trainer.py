@@ -135,7 +135,7 @@ def test_the_page_lists_every_placeholder() -> None:
 def test_a_case_is_run_again_with_the_folder_of_its_configuration(
     argv: list[str], folder: str | None
 ) -> None:
-    assert config_dir_of(argv) == folder
+    assert config_dir_of(argv)[0] == folder
     again = rerun_command(["arch=llama"], folder)
     assert again == f"python -m sweep {f'--config-dir {folder} ' if folder else ''}arch=llama"
 

@@ -15,6 +15,7 @@ from sweep.errors import RequestError
 from sweep.facts import Facts, Step
 from sweep.judge import Judgement, Verdict, judge, known_failures, ready
 from sweep.report import Result
+from tests.sweep.confs import use_folders
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -27,9 +28,11 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     """A function that makes `text` the file of known failures."""
 
     def write(text: str) -> None:
-        (tmp_path / known_failures.FILE).write_text(text)
+        (folder / known_failures.FILE).write_text(text)
 
-    monkeypatch.setattr(known_failures, "conf_dir", lambda: tmp_path)
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    use_folders(monkeypatch, known_failures, folder, tmp_path / "mine")
     return write
 
 
@@ -173,7 +176,7 @@ def test_an_entry_says_nothing_of_a_check_that_does_not_apply(
         ("- case: [", "line 1"),
         ("case: a", "say a list of entries"),
         ("", "say a list of entries"),
-        ("- just text", "line 1: say case, check"),
+        ("- just text", "line 1: say case, trainer"),
         (
             entry("finite", "x") + entry("finit", "x"),
             "line 5: check: Value error, there is no check",
@@ -182,7 +185,7 @@ def test_an_entry_says_nothing_of_a_check_that_does_not_apply(
         (entry("finite", "x").replace("issue", "isue"), "line 1: issue: Field required"),
         (entry("finite", "x").replace(ISSUE, "later"), "line 1: issue: String should match"),
         (entry("finite", "x", until="someday"), "line 1: until:"),
-        (entry("finite", "x") + "  line: 7\n", "line 1: say case, check"),
+        (entry("finite", "x") + "  place: there\n", "line 1: say case, trainer"),
     ],
 )
 def test_a_malformed_file_is_one_line_before_anything_runs(
@@ -201,5 +204,30 @@ def test_a_file_that_is_gone_is_said() -> None:
         ready()
 
 
-def test_the_list_in_the_repository_can_be_read() -> None:
-    assert known_failures.of_case(CASE.id) == []
+def test_the_list_in_the_repository_can_be_read_and_says_nothing_of_the_trainer_here() -> None:
+    assert known_failures.of_case(CASE) == []
+    assert known_failures.entries()
+
+
+def test_trainers_share_the_ids_of_cases_and_not_what_is_known_of_them(
+    make_facts: Make, known: Callable[[str], None]
+) -> None:
+    known(entry("finite", "grad_norm is inf") + "  trainer: theirs\n")
+    facts = with_nan(make_facts)
+    assert judged(facts).verdict is Verdict.FAILED
+    facts.case = facts.case.model_copy(update={"trainer": "theirs"})
+    assert judged(facts).verdict is Verdict.KNOWN
+
+
+def test_a_folder_of_ones_own_adds_to_what_is_known(
+    make_facts: Make, known: Callable[[str], None], tmp_path: Path
+) -> None:
+    known("[]")
+    own = tmp_path / "mine" / known_failures.FILE
+    own.parent.mkdir()
+    own.write_text(entry("finite", "loss is nan"))
+    (found,) = [one for one in judged(with_nan(make_facts)).findings if one.check == "finite"]
+    assert "not the failure of mine/known_failures.yaml line 1" in found.message
+    own.write_text(entry("finite", "grad_norm is inf"))
+    known_failures._entries.cache_clear()
+    assert judged(with_nan(make_facts)).verdict is Verdict.KNOWN

@@ -22,6 +22,7 @@ from sweep.plan.earlier import Earlier
 from sweep.report import Result
 from sweep.session import GRACE_SECONDS, Session
 from sweep.store import Reader
+from tests.sweep.confs import use_folders
 from tests.sweep.planning import COMMAND, composed
 
 
@@ -166,7 +167,7 @@ def test_what_judging_needs_is_read_before_anything_is_made(
     planned: list[Planned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / known_failures.FILE).write_text("case: all of them")
-    monkeypatch.setattr(known_failures, "conf_dir", lambda: tmp_path)
+    use_folders(monkeypatch, known_failures, tmp_path)
     with pytest.raises(RequestError, match="say a list of entries"):
         Session(planned, Machine(), live=False)
     assert not list(Path(planned[0].settings.outputs).glob("20*"))

@@ -10,6 +10,7 @@ import pytest
 from sweep import thresholds
 from sweep.errors import RequestError
 from sweep.judge import ready
+from tests.sweep.confs import use_folders
 from tests.sweep.conftest import CASE
 
 GOOD = """
@@ -29,7 +30,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         (tmp_path / thresholds.FILE).write_text(text)
         thresholds.table.cache_clear()
 
-    monkeypatch.setattr(thresholds, "conf_dir", lambda: tmp_path)
+    use_folders(monkeypatch, thresholds, tmp_path)
     yield write
     thresholds.table.cache_clear()
 
@@ -116,3 +117,25 @@ def test_an_empty_file_of_calibrated_values_says_nothing(
     file(GOOD)
     (tmp_path / thresholds.CALIBRATED).write_text("# none yet\n")
     assert thresholds.of("parity", "grad_norm", "cpu", "float32").value == 1e-5
+
+
+def test_a_folder_of_ones_own_goes_before_what_the_tool_says_and_leaves_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, own = tmp_path / "conf", tmp_path / "mine"
+    for folder, name, text in (
+        (tools, thresholds.FILE, GOOD),
+        (tools, thresholds.CALIBRATED, "parity: {grad_norm: {cpu: {float32: {value: 4.0}}}}"),
+        (own, thresholds.FILE, "parity: {grad_norm: {cpu: {float32: {value: 5.0, source: c}}}}"),
+    ):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    use_folders(monkeypatch, thresholds, tools, own)
+    thresholds.table.cache_clear()
+    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+    assert (found.value, found.mean, found.source) == (5.0, 1e-6, "c")
+    (own / thresholds.CALIBRATED).write_text("parity: {grad_norm: {cpu: {float32: {value: -1}}}}")
+    thresholds.table.cache_clear()
+    with pytest.raises(RequestError, match=r"mine/calibrated.yaml: .*greater than 0"):
+        thresholds.table()
+    thresholds.table.cache_clear()
