@@ -32,6 +32,8 @@ def _unseen(facts: Facts, launch: LaunchFacts) -> Finding:
     """A trainer that declares that it does not tell is shown and not failed."""
     declared = "params_moved" in facts.asked.get("not_shown", [])
     message = f"{launch.name}: the trainer does not report params_moved"
+    if not declared:
+        message += "; one that has none declares trainer.not_shown=[params_moved]"
     finding = _finding(Outcome.INCONCLUSIVE, message, launch.directory)
     return finding.model_copy(update={"advisory": declared})
 
