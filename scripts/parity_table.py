@@ -11,7 +11,7 @@ import functools
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,22 +21,14 @@ from omegaconf import OmegaConf
 import tiny_models
 from sft import launch
 from sweep import thresholds
-from sweep.case import Case
+from sweep.case import Case, layout_name
 from sweep.files import conf_dir
+from sweep.schema import LayoutConf
 
 Records = list[dict[str, Any]]
 STEPS = 5
-LAYOUTS = {
-    # name: dp_shard, cp, ep
-    "single": (1, 1, 1),
-    "fsdp4_ep4": (4, 1, 4),
-    "cp4_ep4": (1, 4, 4),
-    "fsdp2_ep2": (2, 1, 2),
-    "cp2_ep2": (1, 2, 2),
-    "dp2_cp2_ep4": (2, 2, 4),
-}
+LAYOUTS = ("single", "fsdp4_ep4", "cp4_ep4", "fsdp2_ep2", "cp2_ep2", "dp2_cp2_ep4")
 EVERYWHERE = ("fsdp4_ep4", "cp4_ep4")
-DENSE = {conf.name for conf in map(OmegaConf.load, conf_dir().glob("arch/*.yaml")) if not conf.moe}
 IN_ALL_LAYOUTS = ("qwen3_moe", "gpt_oss", "nemotron_h", "qwen3_5_moe")
 ORDERS = 3
 FIGURES = ("loss", "grad_norm", "loss_after_choice")
@@ -102,16 +94,23 @@ def limit_after() -> float:
 
 
 def layouts_of(arch: str) -> tuple[str, ...]:
-    return tuple(LAYOUTS)[1:] if arch in IN_ALL_LAYOUTS else EVERYWHERE
+    return LAYOUTS[1:] if arch in IN_ALL_LAYOUTS else EVERYWHERE
+
+
+def layout_of(arch: str, layout: str) -> LayoutConf:
+    """The layout as that architecture runs it: a dense one has no experts to split."""
+    found = LayoutConf(**OmegaConf.load(conf_dir() / "layout" / f"{layout}.yaml"))
+    is_moe = OmegaConf.load(conf_dir() / "arch" / f"{arch}.yaml").moe
+    return found if is_moe else replace(found, ep=1)
 
 
 def train(arch: str, layout: str, folder: Path, seed: int = 0) -> Records:
     """The metrics of a few steps of a `nano` checkpoint in fp32, on the data in a seed's order."""
-    dp_shard, cp, ep = LAYOUTS[layout]
+    degrees = layout_of(arch, layout)
     return launch.train(
         folder / f"{arch}-{layout}-{seed}",
         model={"path": str(tiny_models.ensure(arch, "nano", 0))},
-        layout={"dp_shard": dp_shard, "cp": cp, "ep": 1 if arch in DENSE else ep},
+        layout={"dp_shard": degrees.dp_shard, "cp": degrees.cp, "ep": degrees.ep},
         data={"seed": seed},
         steps=STEPS,
     )
@@ -183,8 +182,7 @@ def first_comparable(on_data: Callable[[int], Difference]) -> Difference:
 
 
 def case_id(row: Difference) -> str:
-    layout = row.layout.rpartition("_ep")[0] + "_ep1" if row.arch in DENSE else row.layout
-    return f"{row.arch}-{layout}"
+    return f"{row.arch}-{layout_name(layout_of(row.arch, row.layout))}"
 
 
 def another_choice(row: Difference) -> str:

@@ -6,12 +6,18 @@ python scripts/sweep_table.py sweep=latest outputs=outputs
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage, run
+from sweep import arguments
+from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.checks import cost
-from sweep.store.reader import CaseRecord, Reader, SweepRecord
+from sweep.store import CaseRecord, Reader, SweepRecord
+
+USAGE = Usage(
+    "scripts.sweep_table", "A recorded sweep as a Markdown table.",
+    "python scripts/sweep_table.py sweep=latest", [SWEEP, EXPERIMENT, OUTPUTS],
+)  # fmt: skip
 
 HEAD = ("case", "verdict", "loss", "first step, s", "compile, s", "step, s", "peak, GiB", "breaks")
 ABOUT = ("gpu", "gpu_driver", "device", "torch", "transformers", "python", "git_sha", "git_dirty")
@@ -50,16 +56,17 @@ def figure(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def main(said: dict[str, str]) -> int:
-    reader = Reader.at(Path(said["outputs"]))
-    sweep = reader.find(said["sweep"], said.get("experiment"))
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table; returns the exit code."""
+    return arguments.run(USAGE, _print, argv)
+
+
+def _print(values: dict[str, str]) -> int:
+    reader = Reader.at(Path(values["outputs"]))
+    sweep = reader.find(values["sweep"], values.get("experiment"))
     print("\n".join(table(sweep, reader.cases(sweep))))
     return 0
 
 
 if __name__ == "__main__":
-    usage = Usage(
-        "scripts.sweep_table", "A recorded sweep as a Markdown table.",
-        "python scripts/sweep_table.py sweep=latest", [SWEEP, EXPERIMENT, OUTPUTS],
-    )  # fmt: skip
-    sys.exit(run(usage, main))
+    sys.exit(main())
