@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import traceback
+from dataclasses import fields
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from sweep.errors import RequestError
+from sweep.schema import Settings
+
+EXAMPLE = "python -m sweep arch=llama layout=single"
 
 _FOR_DEVELOPERS = ("full_key", "object_type", "reference_type")
 
@@ -48,11 +53,22 @@ def _flat(error: BaseException) -> str:
         return f"{first}: several values need -m (python -m sweep -m ...)"
     if found := re.search(r"You must specify '([^']+)'", text):
         choices = ", ".join(line.strip() for line in text.splitlines() if line.startswith("\t"))
-        return f"{found[1]}=...: missing; choose from {choices}"
+        return f"{found[1]}=...: missing; choose from {choices}; as in: {EXAMPLE}"
+    if found := re.search(r"Could not override '([^']+)'\.\nTo append", text):
+        return f"there is no setting {found[1]};{_near(found[1])} {EXAMPLE} --cfg job shows all"
+    if found := re.search(r"missing mandatory value.*full_key: (\S+)", text, re.S):
+        return f"{found[1]}=...: missing; conf/{found[1].partition('.')[0]}/ says what it is"
     if found := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
         return f"conf/{found[1]}.yaml: {_sentence(found[2])}"
     cause = f": {_sentence(str(error.__cause__))}" if error.__cause__ else ""
     return _sentence(text) + cause
+
+
+def _near(name: str) -> str:
+    """The setting of a case that was meant, if one is near."""
+    known = [one.name for one in fields(Settings)]
+    near = difflib.get_close_matches(name, known, 1) if "." not in name else []
+    return f" did you mean {near[0]}?" if near else ""
 
 
 def _sentence(text: str) -> str:

@@ -49,8 +49,9 @@ def find(outputs: Path, sweep_id: str) -> Path:
     for folder in folders:
         if folder.name == sweep_id:
             return folder
-    choices = ", ".join(folder.name for folder in folders[-5:]) or "there is none yet"
-    raise RequestError(f"no sweep {sweep_id} in {outputs}; the last ones: {choices}")
+    last = ", ".join(folder.name for folder in folders[-5:])
+    choices = f"the last ones: {last}" if last else "there is none yet; outputs=... says where"
+    raise RequestError(f"no sweep {sweep_id} in {outputs}; {choices}")
 
 
 def read_plan(folder: Path) -> dict[str, Any]:

@@ -155,7 +155,10 @@ class Reader:
     def _experiments(self, name: str | None) -> dict[str, str]:
         """Id -> name of that experiment, or of all."""
         if not self.location.exists:
-            raise RequestError(f"nothing is recorded yet in {self.location.shown}")
+            raise RequestError(
+                f"nothing is recorded yet in {self.location.shown}; outputs=... or"
+                " MLFLOW_TRACKING_URI says where else, python -m sweep records a sweep"
+            )
         with self.location.answering("list its experiments"):
             found = self.location.client.search_experiments()
         names = {str(one.experiment_id): str(one.name) for one in found}
