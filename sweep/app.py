@@ -39,8 +39,7 @@ def main() -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
     except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
-        line = one_line(error)
-        return _complain(line, 2) if line is not None else _complain(*told(error))
+        return _answer(error)
     return 0
 
 
@@ -65,8 +64,7 @@ def task(config: DictConfig) -> None:
     try:
         code = _foreground(config)
     except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
-        line = one_line(error)
-        code = _complain(line, 2) if line is not None else _complain(*told(error))
+        code = _answer(error)
     sys.exit(code)
 
 
@@ -86,6 +84,9 @@ def _foreground(config: DictConfig) -> int:
     return foreground.run(planned, this_machine())
 
 
-def _complain(line: str, code: int) -> int:
-    print(f"sweep: {line}", file=sys.stderr)
+def _answer(error: BaseException) -> int:
+    """Its line, printed, and its exit code."""
+    line = one_line(error)
+    said, code = told(error) if line is None else (line, 2)
+    print(f"sweep: {said}", file=sys.stderr)
     return code

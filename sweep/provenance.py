@@ -43,7 +43,7 @@ def moved(
 def environment(device: str) -> dict[str, str]:
     """Versions, host and device; packages are asked for their metadata, not imported."""
     return {
-        **{name: version for name in PACKAGES if (version := _version(name))},
+        **{name: found for name in PACKAGES if (found := version(name))},
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "device": device,
@@ -65,7 +65,8 @@ def _short(value: str) -> str:
     return value[:9] if is_sha else value
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Of an installed package, which is not imported for it; None if there is none."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -5,7 +5,7 @@ import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,12 @@ class ArrayConf(SlurmQueueConf):
     grace_seconds: float = 30.0  # for an ended job's files to appear on a shared file system
     patience_seconds: float = 300.0  # for Slurm to answer again, before the sweep gives up
     submit_seconds: float = 120.0  # for sbatch
-    orphan_seconds: float = (
-        180.0  # after which a job whose sweep was killed ends; detach=true: never
-    )
+    orphan_seconds: float = 180.0  # after which a job whose sweep was killed ends, if not detached
 
 
-OURS = {"name", "submitit_folder", "max_num_timeout", "timeout_min", "additional_parameters",
-        "poll_seconds", "grace_seconds", "patience_seconds", "submit_seconds",
-        "orphan_seconds"}  # fmt: skip
+# What is not handed to submitit as it is: how jobs are followed, and what `request` decides.
+OURS = {one.name for one in fields(ArrayConf)} - {one.name for one in fields(SlurmQueueConf)}
+OURS |= {"name", "submitit_folder", "max_num_timeout", "timeout_min", "additional_parameters"}
 
 
 class ArrayLauncher(Observed, SlurmLauncher):

@@ -12,8 +12,9 @@ import os
 import platform
 import re
 from functools import cache
-from importlib import metadata
 from pathlib import Path
+
+from sweep.provenance import version
 
 VARIABLE = "SWEEP_CACHE"
 PACKAGES = ("torch", "triton")
@@ -35,7 +36,7 @@ def default_cache() -> Path:
 @cache
 def key() -> str:
     """`torch2.13.0-py3.11-1f2e3d4c`: versions for people to see, the rest as a digest."""
-    versions = [f"{name}{version}" for name in PACKAGES if (version := _version(name))]
+    versions = [f"{name}{found}" for name in PACKAGES if (found := version(name))]
     versions.append(f"py{'.'.join(platform.python_version_tuple()[:2])}")
     return "-".join([*versions, hashlib.sha256(_cpu().encode()).hexdigest()[:8]])
 
@@ -47,10 +48,3 @@ def _cpu() -> str:
         return platform.machine()
     lines = re.findall(r"^(?:model name|flags|Features|CPU part)\s*:.*$", text, re.MULTILINE)
     return platform.machine() + "\n".join(sorted(set(lines)))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -14,14 +14,8 @@ from hydra.core.override_parser.types import Override
 from sweep.errors import RequestError
 from sweep.plan import spelled
 
-NARROWED = (
-    "arch",
-    "layout",
-    "feature",
-    "trainer",
-    "scale",
-    "fault",
-)  # others override a row's value
+# What a choice narrows in a row; of other keys it replaces the row's value.
+NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
 OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 

@@ -65,7 +65,7 @@ class LayoutConf:
 
 @dataclass
 class FeatureConf:
-    """Memory features in the trainer's absence: an adapter translates them."""
+    """Memory features in words that no trainer owns: an adapter translates them."""
 
     name: str = MISSING
     compile: bool = False

@@ -27,7 +27,7 @@ def test_every_launch_keeps_compiled_code_in_the_same_folder(tmp_path: Path) -> 
 
 def test_another_torch_or_another_cpu_is_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     here = compile_cache.key()
-    for name, value in (("_cpu", lambda: "avx2 only"), ("_version", lambda package: "2.99")):
+    for name, value in (("_cpu", lambda: "avx2 only"), ("version", lambda package: "2.99")):
         with monkeypatch.context() as patch:
             patch.setattr(compile_cache, name, value)
             compile_cache.key.cache_clear()
