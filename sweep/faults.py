@@ -24,16 +24,16 @@ TABLE = "detection"
 PAGE = """\
 # Detection: which check catches which fault
 
-Made by `python -m sweep -m suite=faults`, {versions}: {caught} of {planted} planted faults
-caught by the check that is meant for them; {control} of {planted} would have shown in exit
-codes and losses that are not finite, which is all that most trainers are watched by (the
-control). {clean} clean cases ran beside them, {alarms} with a failing finding.
+Made by `python -m sweep -m suite=faults` (sweep {sweep}, {versions}): {caught} of {planted}
+planted faults caught by the check that is meant for them; {control} of {planted} would have shown
+in exit codes and losses that are not finite, which is all that most trainers are watched by (the
+control). Clean cases beside them: {clean}, of which {alarms} had a failing finding.
 
 `python -m sft.faults` says what each fault breaks, what its strength is, and which public
 reports it resembles; `python -m sweep arch=llama layout=single feature=none fault=dead_model`
 plants one. "Times the threshold" is how far beyond its threshold the farthest figure is; it is
-empty where something has to be equal (batches, learning rates, random streams, buffers) or was
-counted.
+empty where something has to be equal (batches, learning rates, random streams, buffers, the bits of
+a repeated gradient) or to be there at all.
 
 {table}
 
@@ -94,7 +94,7 @@ class Detection:
         rows = [self.row(result) for result in results if result.case.fault is not None]
         alarms = [one for one in results
                   if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
-        write_text(folder / f"{TABLE}.md", page(rows, results, len(alarms)))
+        write_text(folder / f"{TABLE}.md", page(folder.name, rows, results, len(alarms)))
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
         caught = sum(row.is_caught for row in rows)
@@ -139,11 +139,12 @@ def _beyond(margin: float | None) -> float | None:
     return margin if margin is not None and margin > 1 else None
 
 
-def page(rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
+def page(sweep: str, rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
     """The page, in Markdown; versions are those of the first case that ran."""
     environment = next((one.facts.environment for one in results if one.facts is not None), {})
     said = [f"{name} {environment[name]}" for name in LIBRARIES if name in environment]
     return PAGE.format(
+        sweep=sweep,
         versions=", ".join(said),
         planted=len([row for row in rows if not row.unavailable]),
         caught=sum(row.is_caught for row in rows),
