@@ -74,7 +74,7 @@ def draw(found: Sequence[Population], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 1.2 + 1.1 * len(found)), dpi=110)
+    figure = Figure(figsize=(8.0, 1.2 + 0.75 * len(found)), dpi=110)
     canvas = FigureCanvasAgg(figure)
     axes: Axes = figure.subplots()
     for row, one in enumerate(found):
@@ -84,29 +84,30 @@ def draw(found: Sequence[Population], path: Path) -> None:
     axes.set_yticks(range(len(found)), [_label(one) for one in reversed(found)])
     axes.set_xlabel("largest difference over the steps, or size of its mean")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=8, frameon=False)
+    named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # each once
+    axes.legend(named.values(), named.keys(), loc="lower right", bbox_to_anchor=(1.0, 1.0),
+                ncols=4, fontsize=8, frameon=False)  # fmt: skip
     figure.tight_layout()
     canvas.print_png(path)
 
 
 def _label(one: Population) -> str:
-    """Beside a row of the plot: `parity`, and below it `loss, mean`."""
-    return f"{one.check}\n{one.figure}{', mean' if one.is_mean else ''}"
+    """Beside a row of the plot: `parity, float32`, and below it `loss, mean`."""
+    return f"{one.check}, {one.dtype}\n{one.figure}{', mean' if one.is_mean else ''}"
 
 
 def _draw(axes: Axes, one: Population, height: int) -> None:
-    first = height == 0
     zeros = [delta for delta in one.correct if delta.value < one.floor]
     seen = [delta.value for delta in one.correct if delta.value >= one.floor]
     axes.plot(seen, [height + 0.12] * len(seen), "o", color=CORRECT,
-              label="correct" if first else None)  # fmt: skip
+              label="correct")  # fmt: skip
     axes.plot([one.floor] * len(zeros), [height + 0.12] * len(zeros), "<", mfc="none",
-              color=CORRECT, label="correct, too small to see" if first else None)  # fmt: skip
+              color=CORRECT, label="correct, too small to see")  # fmt: skip
     values = [delta.value for delta in one.broken if delta.value > 0]
     axes.plot(values, [height - 0.12] * len(values), "x", color=BROKEN,
-              label="broken" if first else None)  # fmt: skip
+              label="broken")  # fmt: skip
     if one.threshold is not None:
         axes.plot([one.threshold] * 2, [height - 0.35, height + 0.35], color=LINE,
-                  label="threshold" if first else None)  # fmt: skip
+                  label="threshold")  # fmt: skip
         axes.annotate(f"{one.threshold:.1e}", (one.threshold, height + 0.37), fontsize=8,
                       ha="center")  # fmt: skip
