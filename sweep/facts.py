@@ -6,6 +6,8 @@ Nothing here judges. Figures that are not finite are kept as Python's JSON write
 from __future__ import annotations
 
 import json
+import math
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +121,14 @@ class Facts(BaseModel):
 
     def _counted(self, name: str) -> list[float]:
         """A counter of each rank over the first launch's steps; empty if nobody reports it."""
-        by_step = [one.counters[name] for one in self.steps if name in one.counters]
-        return [sum(steps) for steps in zip(*by_step, strict=True)]
+        by_step = [_of_ranks(one.counters[name]) for one in self.steps if name in one.counters]
+        return [sum(steps) for steps in zip_longest(*by_step, fillvalue=0.0)]
+
+
+def _of_ranks(value: Any) -> list[float]:
+    """A counter by rank; a trainer may write one number for all, or what is no number."""
+    values = value if isinstance(value, list) else [value]
+    return [float(one) for one in values if isinstance(one, (int, float)) and math.isfinite(one)]
 
 
 def save(facts: Facts, case_dir: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +28,20 @@ class RootCause:
 
 
 def rank_of(directory: Path) -> int:
-    """The rank whose logs are in `directory`: torchrun names it by its number on its node."""
+    """The rank whose logs are in `directory`: torchrun names it by its number on its node.
+
+    Raises ValueError if it does not.
+    """
     first = (_FIRST.fullmatch(part) for part in directory.parts)
     return int(directory.name) + sum(int(found.group(1)) for found in first if found)
+
+
+def logs_in(ranks: Path, *names: str) -> Iterator[tuple[int, Path]]:
+    """Rank and path of each of torchrun's logs of these names; what else is there is none."""
+    for name in names:
+        for log in sorted(ranks.rglob(name)):
+            with contextlib.suppress(ValueError):
+                yield rank_of(log.parent), log
 
 
 def find(log: Path, ranks: Path) -> RootCause:
@@ -46,8 +59,8 @@ def find(log: Path, ranks: Path) -> RootCause:
 
 def last_words(ranks: Path, lines: int = 15) -> str:
     """Where every rank hung: the innermost calls of its stacks, which a time-out makes it write."""
-    logs = sorted(ranks.rglob("stderr.log"), key=lambda log: rank_of(log.parent))
-    return "\n".join(f"rank {rank_of(log.parent)}:\n{_hung_at(log, lines)}" for log in logs)
+    logs = sorted(logs_in(ranks, "stderr.log"))
+    return "\n".join(f"rank {rank}:\n{_hung_at(log, lines)}" for rank, log in logs)
 
 
 def _hung_at(log: Path, lines: int) -> str:
@@ -93,8 +106,8 @@ def _error_files(ranks: Path) -> dict[int, tuple[float, str]]:
 
 
 def _rank_tail(ranks: Path, rank: int) -> str:
-    logs = [*ranks.rglob("stdout.log"), *ranks.rglob("stderr.log")]
-    return "\n".join(filter(None, (tail(log) for log in logs if rank_of(log.parent) == rank)))
+    logs = logs_in(ranks, "stdout.log", "stderr.log")
+    return "\n".join(filter(None, (tail(log) for found, log in logs if found == rank)))
 
 
 def _one_line(text: str, limit: int = 500) -> str:

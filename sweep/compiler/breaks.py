@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
 from sweep.compiler.log import Record, records
-from sweep.root_cause import rank_of
+from sweep.root_cause import logs_in
 
 REASON_LIMIT = 300
 
@@ -115,8 +114,8 @@ def normalised(text: str) -> str:
 
 def _of_ranks(ranks: Path) -> Iterator[tuple[str, Record]]:
     """The records in torchrun's logs, one folder a rank."""
-    for log in sorted(chain(ranks.rglob("stderr.log"), ranks.rglob("stdout.log"))):
-        yield from ((str(rank_of(log.parent)), record) for record in _records(log))
+    for rank, log in logs_in(ranks, "stderr.log", "stdout.log"):
+        yield from ((str(rank), record) for record in _records(log))
 
 
 def _of_launcher(log: Path) -> list[tuple[str, Record]]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +57,20 @@ def test_what_all_ranks_found_compiled_is_summed(make_facts: Callable[..., Facts
                step(2, compile_cache_hits=[0, 1], compile_cache_misses=[0, 0])]  # fmt: skip
     assert make_facts(counted).compile_cache == (4, 3)
     assert make_facts([step(1)]).compile_cache is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "seconds"),
+    [
+        ([4.0, 0.5], 4.5),
+        ([[4.0, 5.0], [1.0]], 5.0),
+        ([[math.nan, 1.0], ["?"]], 1.0),
+        (["no"], None),
+    ],
+)
+def test_a_trainer_may_count_as_it_likes(
+    make_facts: Callable[..., Facts], counted: list[object], seconds: float | None
+) -> None:
+    steps = [Step(step=n, loss=1.0, grad_norm=1.0, counters={"compile_seconds": one})
+             for n, one in enumerate(counted, start=1)]  # fmt: skip
+    assert make_facts(steps).compile_seconds == seconds

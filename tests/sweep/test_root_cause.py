@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from sweep import root_cause
+from sweep.compiler import breaks
 
 SUMMARY = """
 [rank1]: something before
@@ -65,6 +66,16 @@ def test_without_a_summary_the_earliest_error_file_counts(tmp_path: Path) -> Non
 def test_a_torn_error_file_is_not_believed(tmp_path: Path) -> None:
     (rank_folder(tmp_path / "ranks", 0) / "error.json").write_text('{"message": ')
     assert root_cause.find(tmp_path / "none.log", tmp_path / "ranks") == root_cause.RootCause()
+
+
+def test_what_is_no_log_of_a_rank_is_passed_over(tmp_path: Path) -> None:
+    rank_folder(tmp_path / "ranks", 1)
+    (tmp_path / "ranks" / "mine").mkdir()
+    (tmp_path / "ranks" / "mine" / "stderr.log").write_text("Graph break in user code\n")
+    assert root_cause.last_words(tmp_path / "ranks") == "rank 1:\nerr of 1"
+    (tmp_path / "launcher.log").write_text(SUMMARY.replace("rank      : 2", "rank      : 1"))
+    assert root_cause.find(tmp_path / "launcher.log", tmp_path / "ranks").rank_tail.endswith("of 1")
+    assert breaks.read(tmp_path) is None
 
 
 def test_the_last_words_of_every_rank_are_kept_in_order(tmp_path: Path) -> None:
