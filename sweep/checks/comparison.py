@@ -12,14 +12,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from sweep import thresholds
-from sweep.checks.differences import (
-    Pair,
-    Series,
-    in_common,
-    places_apart,
-    same_choices,
-    series,
-)
+from sweep.checks.differences import Pair, Series, in_common, places_apart, same_choices, series
 from sweep.facts import Facts, Step
 
 FIGURES = ("loss", "grad_norm", "aux_loss")

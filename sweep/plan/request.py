@@ -13,16 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from sweep.errors import RequestError
 from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
-from sweep.plan import (
-    Compose,
-    Planned,
-    estimates,
-    listing,
-    plan,
-    shards,
-    suite,
-    varying_keys,
-)
+from sweep.plan import Compose, Planned, estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.earlier import Earlier
 from sweep.store import history
 

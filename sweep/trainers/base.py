@@ -97,11 +97,6 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
     return one, directory.parent / _folder(number, one)
 
 
-def forking_server(settings: Settings) -> list[str] | None:
-    """The built-in trainer's server, which forks any program with transformers imported."""
-    return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
-
-
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
     """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
     ranks = str(directory / "ranks")

@@ -5,27 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from sweep.facts import Metrics
-from sweep.files import write_json
-from sweep.schema import (
-    ActivationCheckpointing,
-    Device,
-    HfSharding,
-    HfTrainerConf,
-    MetricsConf,
-    Settings,
-)
-from sweep.trainers import readers
+from sweep.schema import ActivationCheckpointing, Device, HfSharding, HfTrainerConf, Settings
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import (
-    Command,
-    Launch,
-    Trainer,
-    before,
-    forking_server,
-    saves_at,
-    torchrun,
-)
+from sweep.trainers.base import Launch, Trainer, before, saves_at
+from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import accumulation
 
 FEATURES = ("compile", "ac=full", "full_offload", "resume_at")
@@ -42,8 +25,10 @@ NOT_FULL_ATTENTION = {
 """What `supports_context_parallel` of transformers 5.24 says no to, and why."""
 
 
-class HfTrainer(Trainer):
+class HfTrainer(ModuleTrainer):
     """Translates a case into `TrainingArguments` and `DistributedConfig`."""
+
+    module = "hf_sft"
 
     def unavailable(self, settings: Settings) -> str | None:
         """What transformers or accelerate would refuse, or has no option for."""
@@ -55,26 +40,22 @@ class HfTrainer(Trainer):
         )
         return next(filter(None, reasons), None)
 
-    def needs_checkpoint(self, settings: Settings) -> bool:
-        """Always: it trains what is there."""
-        return True
-
-    def command(
+    def config(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
-    ) -> Command:
-        """Write config.json; run it on world_size ranks."""
-        path = directory / "config.json"
-        write_json(path, _config(settings, launch, directory, model))
-        argv = torchrun(settings, directory, ["-m", "hf_sft", str(path)])
-        return Command(argv, settings.trainer.env)
-
-    def server(self, settings: Settings) -> list[str] | None:
-        """The built-in trainer's, which forks any program with transformers imported."""
-        return forking_server(settings)
-
-    def metrics(self, settings: Settings, directory: Path) -> Metrics:
-        """Its metrics.jsonl."""
-        return readers.read(MetricsConf(), directory)
+    ) -> dict[str, Any]:
+        """`TrainingArguments`, and who shards the model."""
+        earlier, resume_from = before(settings, launch, directory), None
+        if earlier is not None:
+            resume_from = str(earlier[1] / "checkpoints" / f"checkpoint-{launch.first_step - 1}")
+        return {
+            "model": {"path": str(model), "dtype": settings.dtype.value},
+            "sharding": _sharding(settings),
+            "cp_size": settings.layout.cp,
+            "data": {"seq_len": settings.data.seq_len},
+            "arguments": _arguments(settings, launch, directory),
+            "resume_from": resume_from,
+            "metrics": str(directory / "metrics.jsonl"),
+        }
 
 
 def _layout(settings: Settings) -> str | None:
@@ -111,23 +92,6 @@ def _feature(settings: Settings) -> str | None:
     if feature.full_offload and settings.layout.world_size == 1:
         return "full offloading is FSDP's, which one process does not have"
     return None
-
-
-def _config(
-    settings: Settings, launch: Launch, directory: Path, model: Path | None
-) -> dict[str, Any]:
-    earlier, resume_from = before(settings, launch, directory), None
-    if earlier is not None:
-        resume_from = str(earlier[1] / "checkpoints" / f"checkpoint-{launch.first_step - 1}")
-    return {
-        "model": {"path": str(model), "dtype": settings.dtype.value},
-        "sharding": _sharding(settings),
-        "cp_size": settings.layout.cp,
-        "data": {"seq_len": settings.data.seq_len},
-        "arguments": _arguments(settings, launch, directory),
-        "resume_from": resume_from,
-        "metrics": str(directory / "metrics.jsonl"),
-    }
 
 
 def _sharding(settings: Settings) -> dict[str, Any] | None:

@@ -9,27 +9,20 @@ from typing import Any
 
 from sweep.case import plain
 from sweep.errors import RequestError
-from sweep.facts import Metrics
-from sweep.files import write_json
-from sweep.schema import Dtype, ExpertDispatch, MetricsConf, Settings
-from sweep.trainers import readers, sft_faults
-from sweep.trainers.base import (
-    Command,
-    Launch,
-    Trainer,
-    before,
-    forking_server,
-    saves_at,
-    torchrun,
-)
+from sweep.schema import Dtype, ExpertDispatch, Settings
+from sweep.trainers import sft_faults
+from sweep.trainers.base import Launch, Trainer, before, saves_at
+from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
 MEMORY = (*SWITCHES, "compile_backend")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 
-class SftTrainer(Trainer):
+class SftTrainer(ModuleTrainer):
     """Translates a case into the trainer's config file."""
+
+    module = "sft"
 
     def unavailable(self, settings: Settings) -> str | None:
         """What the trainer would refuse, on this machine or in this layout.
@@ -51,26 +44,29 @@ class SftTrainer(Trainer):
             return "documents are computed one by one, of which ranks have different numbers"
         return None
 
-    def needs_checkpoint(self, settings: Settings) -> bool:
-        """Always: it trains what is there."""
-        return True
-
-    def command(
+    def config(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
-    ) -> Command:
-        """Write config.json; run it on world_size ranks."""
-        path = directory / "config.json"
-        write_json(path, _config(settings, launch, directory, model))
-        argv = torchrun(settings, directory, ["-m", "sft", str(path)])
-        return Command(argv, settings.trainer.env)
-
-    def server(self, settings: Settings) -> list[str] | None:
-        """It has one for launches on one machine."""
-        return forking_server(settings)
-
-    def metrics(self, settings: Settings, directory: Path) -> Metrics:
-        """Its metrics.jsonl."""
-        return readers.read(MetricsConf(), directory)
+    ) -> dict[str, Any]:
+        """Its settings, in its own words."""
+        feature = plain(settings)["feature"]
+        layout = settings.layout
+        return {
+            "model": {
+                "path": str(model),
+                "dtype": settings.dtype.value,
+                "attention_dropout": settings.attention_dropout,
+            },
+            "data": {"path": None, **asdict(settings.data), "packed": settings.feature.packed},
+            "optim": asdict(settings.optim),
+            "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
+            "memory": {key: feature[key] for key in MEMORY},
+            "checkpoint": _checkpoint(settings, launch, directory),
+            "steps": settings.steps,
+            "seed": settings.seed,
+            "output_dir": str(directory),
+            "profile_step": settings.profile_step,
+            "fault": settings.fault,
+        }
 
 
 def _check(settings: Settings) -> None:
@@ -80,30 +76,6 @@ def _check(settings: Settings) -> None:
         raise RequestError(f"feature.compile_backend={backend}: choose from {choices}")
     if settings.fault is not None:
         sft_faults.check(settings.fault)
-
-
-def _config(
-    settings: Settings, launch: Launch, directory: Path, model: Path | None
-) -> dict[str, Any]:
-    feature = plain(settings)["feature"]
-    layout = settings.layout
-    return {
-        "model": {
-            "path": str(model),
-            "dtype": settings.dtype.value,
-            "attention_dropout": settings.attention_dropout,
-        },
-        "data": {"path": None, **asdict(settings.data), "packed": settings.feature.packed},
-        "optim": asdict(settings.optim),
-        "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
-        "memory": {key: feature[key] for key in MEMORY},
-        "checkpoint": _checkpoint(settings, launch, directory),
-        "steps": settings.steps,
-        "seed": settings.seed,
-        "output_dir": str(directory),
-        "profile_step": settings.profile_step,
-        "fault": settings.fault,
-    }
 
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:

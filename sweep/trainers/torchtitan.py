@@ -15,23 +15,10 @@ from typing import cast
 import sweep
 from sweep.facts import Metrics
 from sweep.files import write_text
-from sweep.schema import (
-    Device,
-    MetricsConf,
-    MetricsFormat,
-    Settings,
-    TorchtitanConf,
-)
+from sweep.schema import Device, MetricsConf, MetricsFormat, Settings, TorchtitanConf
 from sweep.trainers import readers
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import (
-    Command,
-    Launch,
-    Trainer,
-    before,
-    saves_at,
-    torchrun,
-)
+from sweep.trainers.base import Command, Launch, Trainer, before, saves_at, torchrun
 
 MODELS = {
     "llama": ("llama3", "llama3_debugmodel"),

@@ -1,0 +1,47 @@
+"""Trainers of this repository: `torchrun -m MODULE CONFIG.json`, which writes metrics.jsonl."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sweep.facts import Metrics
+from sweep.files import write_json
+from sweep.schema import MetricsConf, Settings
+from sweep.trainers import readers
+from sweep.trainers.base import Command, Launch, Trainer, torchrun
+
+
+class ModuleTrainer(Trainer):
+    """Writes the config file, and starts the module on every rank."""
+
+    module: ClassVar[str]
+
+    @abstractmethod
+    def config(
+        self, settings: Settings, launch: Launch, directory: Path, model: Path | None
+    ) -> dict[str, Any]:
+        """What the module's config file says."""
+
+    def needs_checkpoint(self, settings: Settings) -> bool:
+        """Always: it trains what is there."""
+        return True
+
+    def command(
+        self, settings: Settings, launch: Launch, directory: Path, model: Path | None
+    ) -> Command:
+        """Write config.json; run it on world_size ranks."""
+        path = directory / "config.json"
+        write_json(path, self.config(settings, launch, directory, model))
+        argv = torchrun(settings, directory, ["-m", self.module, str(path)])
+        return Command(argv, settings.trainer.env)
+
+    def server(self, settings: Settings) -> list[str] | None:
+        """The built-in trainer's, on one machine: it forks any program with transformers there."""
+        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
+
+    def metrics(self, settings: Settings, directory: Path) -> Metrics:
+        """Its metrics.jsonl."""
+        return readers.read(MetricsConf(), directory)
