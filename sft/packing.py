@@ -31,10 +31,10 @@ VERSIONS = ("transformers", "tokenizers", "jinja2")
 def packed_rows(config: Config) -> list[Row]:
     """The rows of a configuration's documents, in order; raises `ConfigError`."""
     text = data.read_text(config.data.path)
-    path = cache() / f"rows-{key(config, text)}.safetensors"
-    if (rows := _read(path)) is not None:
-        return rows
     try:
+        path = cache() / f"rows-{key(config, text)}.safetensors"
+        if (rows := _read(path)) is not None:
+            return rows
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
             rows = _read(path)  # another rank may have been faster
@@ -56,8 +56,11 @@ def build(config: Config) -> list[Row]:
 
 
 def cache() -> Path:
-    """`$SFT_CACHE`, or `~/.cache/sft`."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "sft")
+    """`$SFT_CACHE`, or `~/.cache/sft`; OSError for a user who has no home."""
+    try:
+        return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "sft")
+    except RuntimeError as error:
+        raise FileNotFoundError(str(error)) from error
 
 
 def key(config: Config, text: str) -> str:

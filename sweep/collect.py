@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -83,9 +84,12 @@ def _follow(session: Session, follower: Follower, wait: bool) -> None:
 
 def _seconds(text: str) -> float:
     try:
-        return float(text)
-    except ValueError as error:
-        raise RequestError(f"grace={text}: say a number of seconds") from error
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise RequestError(f"grace={text}: say a number of seconds")
+    return seconds
 
 
 if __name__ == "__main__":

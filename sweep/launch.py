@@ -36,6 +36,10 @@ _QUIET = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONFAULTHANDLER": "1",  # see processes.dump_stacks
 }
+# torchrun's; a job or a shell in which a sweep is started may have them.
+_OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+             "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE",
+             "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
 
 
 class Elsewhere(Protocol):
@@ -62,8 +66,13 @@ class Watch:
 
 
 def environment(device: str, gpus: str | None) -> dict[str, str]:
-    """The environment of a trainer's processes: ours, offline, with the GPUs of this case."""
-    env = {**os.environ, **_QUIET, **cache.environment()}
+    """The environment of a trainer's processes: ours, offline, with the GPUs of this case.
+
+    Without what a torchrun around us says of ranks: a trainer would wait for that many.
+    """
+    ours = {key: value for key, value in os.environ.items()
+            if key not in _OF_RANKS and not key.startswith(("TORCHELASTIC_", "PET_"))}  # fmt: skip
+    env = {**ours, **_QUIET, **cache.environment()}
     env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it where ranks are several
     if device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from functools import cache as remember
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -22,8 +23,11 @@ LOCK_SECONDS = 600
 
 
 def default_cache() -> Path:
-    """`$TINY_MODELS_CACHE`, or `~/.cache/tiny_models`."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "tiny_models")
+    """`$TINY_MODELS_CACHE`, or `~/.cache/tiny_models`; TinyModelError for a user without a home."""
+    try:
+        return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "tiny_models")
+    except RuntimeError:
+        raise TinyModelError(f"this user has no home folder: set {VARIABLE}") from None
 
 
 def ensure(
@@ -53,6 +57,9 @@ def ensure(
             f"another process has held {root} for {LOCK_SECONDS} s: end it, or set {VARIABLE}"
         ) from None
     except OSError as error:
+        with suppress(OSError):  # others' cache, that we may read alone, will do if it is there
+            if folder.is_dir() and manifest.problem(folder) is None:
+                return folder
         raise TinyModelError(
             f"cannot use the cache {root} ({error.strerror or error}): set {VARIABLE} to another"
         ) from error

@@ -21,16 +21,26 @@ PACKAGES = ("torch", "triton")
 
 
 def environment() -> dict[str, str]:
-    """Where torch and Triton keep what they compile, unless the user has said so."""
-    folder = str(default_cache() / "inductor" / key())
+    """Where torch and Triton keep what they compile, unless the user has said so.
+
+    Empty where nothing can be kept there: a user without a home, or one who may not write there.
+    """
+    try:
+        folder = str(default_cache() / "inductor" / key())
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return {}
     # Triton would go by TORCHINDUCTOR_CACHE_DIR under inductor, and by its own default elsewhere
     given = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": f"{folder}/triton"}
     return {name: value for name, value in given.items() if name not in os.environ}
 
 
 def default_cache() -> Path:
-    """`$SWEEP_CACHE`, or `~/.cache/trainer-sweep`."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "trainer-sweep")
+    """`$SWEEP_CACHE`, or `~/.cache/trainer-sweep`; OSError for a user who has no home."""
+    try:
+        return Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "trainer-sweep")
+    except RuntimeError as error:
+        raise FileNotFoundError(str(error)) from error
 
 
 @cache

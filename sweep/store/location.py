@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from filelock import FileLock
 
@@ -25,9 +25,7 @@ SQLITE = "sqlite:///"
 LOCK_SECONDS = 240.0
 DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
            "no such table", "no such column", "Can't locate revision")  # fmt: skip
-MOVE_AWAY = (
-    "if it stays so, move {file} away, and python -m sweep.sync records what is on disk again"
-)
+MOVE_AWAY = "move {file} away, and python -m sweep.sync records what is on disk again"
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
@@ -53,6 +51,7 @@ class Location:
     @classmethod
     def at(cls, outputs: Path) -> Location:
         """MLFLOW_TRACKING_URI, else a SQLite file in the output folder; raises RequestError."""
+        _check_home()
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not uri:
             root = outputs.resolve()
@@ -62,7 +61,11 @@ class Location:
                     " a folder without % and ? in its name, or a server (MLFLOW_TRACKING_URI)"
                 )
             return cls(f"{SQLITE}{root}/mlflow.db", (root / "artifacts").as_uri())
-        if urlparse(uri).scheme in ("", "file") and "MLFLOW_ALLOW_FILE_STORE" not in os.environ:
+        try:
+            scheme, _ = urlsplit(uri).scheme, urlsplit(uri).port
+        except ValueError as error:
+            raise RequestError(f"MLFLOW_TRACKING_URI is no address: {error}") from None
+        if scheme in ("", "file") and "MLFLOW_ALLOW_FILE_STORE" not in os.environ:
             raise RequestError(
                 f"MLFLOW_TRACKING_URI={uri}: MLflow no longer takes a folder;"
                 " name a server (http://...) or a database (sqlite:///path.db)"
@@ -134,7 +137,7 @@ class Location:
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
         line = " ".join(text.partition("[SQL:")[0].split())[:300]
         damaged = self._file is not None and any(word in text for word in DAMAGED)
-        return f"{line}; {MOVE_AWAY.format(file=self._file)}" if damaged else line
+        return f"{line}; if it stays so, {MOVE_AWAY.format(file=self._file)}" if damaged else line
 
     @contextmanager
     def writing(self, what: str) -> Iterator[None]:
@@ -161,7 +164,9 @@ class Location:
 
         with self.exclusive():
             self._make_tables()
-            return MlflowClient(tracking_uri=self.uri)
+            client = MlflowClient(tracking_uri=self.uri)
+            self._check_place(client)
+            return client
 
     def has(self, run_id: str) -> bool:
         """Whether the store still has the run, deleted or not; raises MachineryError."""
@@ -177,6 +182,18 @@ class Location:
                     return False
                 raise
         return True
+
+    def _check_place(self, client: MlflowClient) -> None:
+        """MLflow keeps files, and looks for them, where the store was when it was made."""
+        if self.artifacts is None:
+            return
+        here = _path(self.artifacts)
+        for place in {_path(one.artifact_location) for one in client.search_experiments()}:
+            if place.name == here.name and not _same(place, here):
+                raise MachineryError(
+                    f"{self._file} was made in {place.parent}, and its files are there: move it"
+                    f" back, or {MOVE_AWAY.format(file='it')}"
+                )
 
     def _make_tables(self) -> None:
         """Under another name first: MLflow can do nothing with a file that was half made.
@@ -197,3 +214,20 @@ class Location:
             made.replace(self._file)
         finally:
             made.unlink(missing_ok=True)
+
+
+def _check_home() -> None:
+    """MLflow wants one when it is imported."""
+    try:
+        Path.home()
+    except RuntimeError:  # a container's user without an entry in /etc/passwd
+        raise RequestError("this user has no home folder: set HOME to any that exists") from None
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Also by another way, as through a link."""
+    return one == other or (one.exists() and other.exists() and one.samefile(other))

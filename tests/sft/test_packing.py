@@ -113,4 +113,12 @@ def test_where_nothing_can_be_written_rows_are_built_all_the_same(
     monkeypatch.setenv(packing.VARIABLE, str(tmp_path / "file" / "cache"))
     rows: Any = packing.packed_rows(config)
     assert same(packing.packed_rows(config), rows)
-    assert len(built) == 2
+    monkeypatch.delenv(packing.VARIABLE)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert same(packing.packed_rows(config), rows)
+    assert len(built) == 3
+
+
+def no_home() -> Path:
+    """As for a user without an entry in /etc/passwd, in a container."""
+    raise RuntimeError("Could not determine home directory.")

@@ -98,6 +98,7 @@ def test_a_slurm_that_is_silent_leaves_everything_as_it_is(
     [
         (["wait=maybe"], "wait=maybe: say true or false"),
         (["grace=long"], "grace=long: say a number of seconds"),
+        (["grace=nan"], "grace=nan: say a number of seconds"),
         (["sweep=20200101-000000"], "no sweep 20200101-000000"),
     ],
 )

@@ -37,3 +37,19 @@ def test_another_torch_or_another_cpu_is_another_folder(monkeypatch: pytest.Monk
 def test_a_cache_of_the_users_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
     assert launch.environment("cpu", None)["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+
+
+def test_where_nothing_can_be_kept_torch_is_left_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "file" / "cache"))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment("cpu", None)
+    monkeypatch.delenv("SWEEP_CACHE")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment("cpu", None)
+
+
+def no_home() -> Path:
+    """As for a user without an entry in /etc/passwd, in a container."""
+    raise RuntimeError("Could not determine home directory.")

@@ -188,3 +188,16 @@ def test_torchrun_names_the_rank_that_failed_first(tmp_path: Path) -> None:
     assert facts.failure == "ValueError: rank one gives up"
     assert "hello from 1" in facts.rank_tail
     assert children_of_this_test() == []
+
+
+def test_ranks_are_not_those_of_a_torchrun_around_the_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    around = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
+              "TORCHELASTIC_RUN_ID", "PET_NNODES")  # fmt: skip
+    for name in around:
+        monkeypatch.setenv(name, "8")
+    monkeypatch.setenv("RANK_OF_MINE", "8")
+    env = launch.environment("cpu", None)
+    assert not set(around) & set(env)
+    assert env["RANK_OF_MINE"] == "8"

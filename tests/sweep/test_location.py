@@ -61,8 +61,9 @@ def test_tables_that_were_made_halfway_are_made_again(
         def __init__(self, tracking_uri: str) -> None:
             self.file = Path(tracking_uri.removeprefix("sqlite:///"))
 
-        def search_experiments(self) -> None:
+        def search_experiments(self) -> list[object]:
             self.file.write_bytes(empty_store.read_bytes())
+            return []
 
     monkeypatch.setattr(mlflow, "MlflowClient", Maker)
     _ = Location.at(tmp_path).client
@@ -85,3 +86,36 @@ def test_a_store_of_another_version_is_told_with_what_to_do(outputs: Path) -> No
         store.execute("UPDATE alembic_version SET version_num = 'bd07f7e963c5'")
     with pytest.raises(MachineryError, match=r"out-of-date database schema.* move "):
         Reader.at(outputs).find("latest")
+
+
+def test_a_store_that_was_moved_is_told_with_where_it_was_made(outputs: Path) -> None:
+    client = Location.at(outputs).client
+    client.create_experiment("adhoc", Location.at(outputs).artifacts)
+    moved = outputs.rename(outputs.with_name("elsewhere"))
+    with pytest.raises(MachineryError, match=f"made in {outputs}, and its files are there"):
+        Reader.at(moved).find("latest")
+    outputs.symlink_to(moved)  # the same place under its old name
+    (moved / "artifacts").mkdir()
+    with pytest.raises(RequestError, match="there is none yet"):
+        Reader.at(moved).find("latest")
+
+
+@pytest.mark.parametrize("uri", ["http://[::1", "http://me:secret@host:port"])
+def test_an_address_that_is_none_is_a_wrong_request(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(RequestError, match="MLFLOW_TRACKING_URI is no address") as refused:
+        Location.at(tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_user_without_a_home_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(RequestError, match="set HOME"):
+        Location.at(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 
 import tiny_models
 from tiny_models import cache, manifest
+from tiny_models.errors import TinyModelError
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,3 +174,28 @@ def test_several_processes_at_once_get_one_checkpoint(tmp_path: Path) -> None:
     folders = {line for line in lines if line != "built"}
     assert len(folders) == 1
     assert manifest.problem(Path(folders.pop())) is None
+
+
+def test_a_cache_that_may_only_be_read_gives_what_is_there(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refused)
+    assert tiny_models.ensure("qwen3", cache=kept.parent) == kept
+    with pytest.raises(TinyModelError, match="set TINY_MODELS_CACHE to another"):
+        tiny_models.ensure("qwen3", seed=1, cache=kept.parent)
+    (kept / "config.json").write_text("damaged")
+    with pytest.raises(TinyModelError, match="set TINY_MODELS_CACHE to another"):
+        tiny_models.ensure("qwen3", cache=kept.parent)
+
+
+def test_a_user_without_a_home_is_told_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TINY_MODELS_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(TinyModelError, match="no home folder: set TINY_MODELS_CACHE"):
+        tiny_models.ensure("qwen3")
