@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
@@ -35,8 +38,8 @@ def load(config: Config) -> PreTrainedModel:
     check_fits(published, config.layout)
     attention.register()
     ep_implementation(config.memory).register()
-    with offloading.pinned_where_possible():
-        model = AutoModelForCausalLM.from_pretrained(
+    with offloading.pinned_where_possible(), readable(path):
+        model, report = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, config.model.dtype),
             attn_implementation=attention.NAME,
@@ -44,8 +47,10 @@ def load(config: Config) -> PreTrainedModel:
             experts_implementation="grouped_mm" if expert_count(published) else None,
             distributed_config=distributed_config(config),
             local_files_only=True,
+            output_loading_info=True,
             **dropout(published, config.model.attention_dropout),
         )
+    check_whole(report["missing_keys"], path)
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
     freeze_biases(model)
@@ -54,6 +59,24 @@ def load(config: Config) -> PreTrainedModel:
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Loading from a checkpoint; `ConfigError` where one of its files is damaged."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise ConfigError(f"model.path={path} is damaged: {error}; write it again") from None
+
+
+def check_whole(missing: Collection[str], path: Path) -> None:
+    """Refuse a checkpoint that lacks tensors, which transformers draws anew with a warning."""
+    if missing:
+        raise ConfigError(
+            f"model.path={path} lacks {len(missing)} tensors of the model, as {min(missing)}; "
+            "write it again"
+        )
 
 
 def freeze_biases(model: nn.Module) -> None:
