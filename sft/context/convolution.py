@@ -51,7 +51,8 @@ def depthwise(x: Tensor, weight: Tensor, sequence: Sequence, dilation: int = 1) 
     reach = (taps - 1) * dilation
     reached = torch.cat([left_halo(x, reach, sequence, dim=2), x], dim=2)
     documents = F.pad(sequence.document_ids, (reach, 0), value=-1)
-    documents = documents.narrow(1, sequence.rank * length, reach + length)
+    slices = documents.unfold(1, reach + length, length)
+    documents = slices.index_select(1, sequence.place).squeeze(1)
     weight, dtype = weight.to(torch.promote_types(weight.dtype, torch.float32)), weight.dtype
     out = x * weight[:, -1:]
     for tap in range(taps - 1):

@@ -48,12 +48,15 @@ class Sequence:
         return "" if self.group is None else self.group.group_name
 
     def local(self, x: Tensor, dim: int = 1) -> Tensor:
-        """This rank's slice of a whole-sequence tensor."""
-        return slice_of(x, self.group, dim)
+        """This rank's slice of a whole-sequence tensor, in the same graph on every rank."""
+        if self.group is None:
+            return x
+        slices = x.unflatten(dim, (self.size, -1))
+        return slices.index_select(dim, self.place).squeeze(dim)
 
 
 def slice_of(x: Tensor, group: dist.ProcessGroup | None, dim: int = 1) -> Tensor:
-    """What a rank holds of a tensor that its group shares, all of it where there is no group."""
+    """What a rank holds of a tensor that its group shares, outside of what is compiled."""
     return x if group is None else x.chunk(group.size(), dim)[group.rank()]
 
 
