@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel, set_seed
+from transformers import set_seed
 
 from sft import balance, checkpoint, choices, counters, data, gradients, model, operators, shards
 from sft.config import Config
@@ -19,6 +19,7 @@ from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.memory import apply
 from sft.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
+from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks
 
@@ -200,24 +201,6 @@ def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
     """Counters of every rank -> the ranks' values of every counter, 0 where nothing was counted."""
     names = sorted({*counters.EFFECTS, *(name for rank in counts for name in rank)})
     return {name: [rank.get(name, 0) for rank in counts] for name in names}
-
-
-def make_optimizer(model: PreTrainedModel, config: Config) -> torch.optim.Optimizer:
-    """AdamW over what is trained; parameters of one mesh in one group, as `foreach` needs."""
-    meshes: dict[object, list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            meshes.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-    groups = [{"params": parameters} for parameters in meshes.values()]
-    # One operator a group: DTensor works out the placement of each result, for each shape anew,
-    # which takes longer than the step. On an accelerator `foreach` does as much.
-    on_cpu = all(p.device.type == "cpu" for group in groups for p in group["params"])
-    return torch.optim.AdamW(
-        groups,
-        lr=config.optim.lr,
-        weight_decay=config.optim.weight_decay,
-        fused=True if on_cpu else None,
-    )
 
 
 def make_loader(config: Config, ranks: Ranks) -> Loader:

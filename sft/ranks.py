@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
 from sft.config import LayoutConfig
 from sft.errors import ConfigError
@@ -68,12 +67,20 @@ def joined(layout: LayoutConfig) -> Iterator[Ranks]:
         return
     dist.init_process_group(device_id=device if device.type == "cuda" else None)
     try:
-        shape = (layout.dp_shard, layout.cp)
-        mesh = init_device_mesh(device.type, shape, mesh_dim_names=("dp", "cp"))
-        group = mesh.get_group("cp") if layout.cp > 1 else None
-        yield Ranks(dist.get_rank(), world_size, device, mesh.get_local_rank("dp"), group)
+        rank = dist.get_rank()
+        yield Ranks(rank, world_size, device, rank // layout.cp, sharing(layout))
     finally:
         dist.destroy_process_group()
+
+
+def sharing(layout: LayoutConfig) -> dist.ProcessGroup | None:
+    """The ranks that share a sequence with this one; no group is made that nobody uses."""
+    if layout.cp == 1:
+        return None
+    if layout.cp == layout.world_size:
+        return dist.group.WORLD
+    group, _ = dist.new_subgroups(layout.cp)
+    return group
 
 
 def pick_device() -> torch.device:

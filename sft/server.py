@@ -36,12 +36,14 @@ if __name__ == "__main__":  # before anything asks whether there is a GPU
 
 import torch
 from torch.distributed import run as torchrun
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.launcher.api import elastic_launch
 
 from sft import preload
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 PR_SET_PDEATHSIG = 1
+LOGGING = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 CUDA_DEVICE = "/dev/nvidia-uvm"
 _libc = ctypes.CDLL(None)
 _libc.getenv.restype = ctypes.c_void_p
@@ -165,7 +167,10 @@ def become_launcher(
         os.setpgid(0, 0)
         for file, standard in zip(files, (1, 2), strict=True):
             os.dup2(file, standard)
+        imported_with = log_settings()
         take_over(environment)
+        if log_settings() != imported_with:
+            torch._logging._internal._init_logs()
         launch(arguments)
         code = 0
     except SystemExit as ended:
@@ -188,8 +193,18 @@ def launch(arguments: Sequence[str]) -> None:
     os.environ[NVML_CHECK] = "1"  # torchrun looks for GPUs too
     config, _, _ = torchrun.config_from_args(options)
     config.start_method = "fork"
+    dynamic_rendezvous.get_method_name = calling
     program = [options.training_script, *options.training_script_args]
     elastic_launch(config, rank)(asked, options.module, *program)
+
+
+def calling(depth: int = 2) -> str:
+    """The name of the function `depth` calls up, for the rendezvous's records.
+
+    torch's own reads the source of every frame for it, and for frames without a file looks through
+    all modules: a tenth of a launch.
+    """
+    return sys._getframe(depth).f_code.co_name
 
 
 def rank(nvml_check: str | None, is_module: bool, program: str, *arguments: str) -> None:
@@ -198,7 +213,6 @@ def rank(nvml_check: str | None, is_module: bool, program: str, *arguments: str)
     del os.environ[NVML_CHECK]
     if nvml_check is not None:
         os.environ[NVML_CHECK] = nvml_check
-    torch._logging._internal._init_logs()  # TORCH_LOGS is read when torch is imported
     if threads := os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
     sys.argv = [program, *arguments]
@@ -210,6 +224,11 @@ def rank(nvml_check: str | None, is_module: bool, program: str, *arguments: str)
     except Exception:
         traceback.print_exc()  # the agent keeps it to itself
         raise
+
+
+def log_settings() -> dict[str, str]:
+    """What of the environment torch's logging is set up by, when torch is imported."""
+    return {name: value for name, value in os.environ.items() if name.startswith(LOGGING)}
 
 
 def take_over(environment: Mapping[str, str]) -> None:

@@ -6,11 +6,13 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from sft import preload, server
 
@@ -77,3 +79,21 @@ def test_a_configuration_that_cannot_be_read_is_left_to_the_ranks(
 ) -> None:
     preload.model_code(tmp_path / "none.json")
     assert "FileNotFoundError" in capfd.readouterr().err
+
+
+def test_records_name_the_function_that_torch_would() -> None:
+    def named(how: Callable[[], str]) -> str:
+        def by_the_record() -> str:
+            return how()
+
+        return by_the_record()
+
+    assert named(server.calling) == named(dynamic_rendezvous.get_method_name) == "named"
+
+
+def test_logging_is_set_up_again_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = server.log_settings()
+    monkeypatch.setenv("SWEEP_LAUNCH", "another")
+    assert server.log_settings() == before
+    monkeypatch.setenv("TORCH_LOGS", "+graph_breaks")
+    assert server.log_settings() != before

@@ -1,0 +1,38 @@
+"""AdamW over sharded parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sft.config import Config
+from sft.shards import local
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW whose step computes with what this rank holds of each tensor; states stay whole ones.
+
+    It is elementwise, so that no other rank matters. DTensor would work out the placement of each
+    result, for each shape anew, which takes longer than a small model's step.
+    """
+
+    def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
+        """Fill the lists of what a step computes with: parameters, gradients, moments."""
+        has_complex: bool = super()._init_group(group, *lists)
+        for tensors in lists:
+            tensors[:] = map(local, tensors)
+        return has_complex
+
+
+def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """AdamW over what is trained."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return AdamW(
+        parameters,
+        lr=config.optim.lr,
+        weight_decay=config.optim.weight_decay,
+        # one operator for all of them; on an accelerator torch's default, `foreach`, does as much
+        fused=True if all(p.device.type == "cpu" for p in parameters) else None,
+    )
