@@ -36,8 +36,12 @@ LATE = (
     "_pytest.raises",  # it asks whether a context manager is pytest's
     "_pytest.recwarn",
 )
-COMPILED = ("sft.", "transformers.activations", "transformers.distributed.",
-            "transformers.integrations.moe", "torch.nn.modules.linear")  # fmt: skip
+COMPILED = (
+    "sft.",
+    "transformers.activations", "transformers.distributed.", "transformers.integrations.moe",
+    "torch.nn.functional", "torch.nn.modules.activation", "torch.nn.modules.linear",
+    "torch.nn.modules.module", "torch.nn.modules.sparse",
+)  # fmt: skip
 """Modules with functions that a compiled layer calls, besides the model's own."""
 
 
