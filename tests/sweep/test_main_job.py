@@ -1,4 +1,4 @@
-"""The main job for real: tiny checkpoints, the built-in trainer on four ranks, MLflow."""
+"""The built-in trainer on four ranks, broken; the main job itself is in test_readme.py."""
 
 from __future__ import annotations
 
@@ -10,29 +10,6 @@ import pytest
 from tests.sweep.commands import ROOT, sweep
 
 pytestmark = pytest.mark.slow
-
-
-def test_the_main_job_ends_with_two_passed_cases_of_five_losses(outputs: Path) -> None:
-    from mlflow import MlflowClient
-
-    done = sweep(
-        "-m", "arch=qwen3_moe,gpt_oss", "layout=cp4_ep4", f"outputs={outputs}", seconds=800
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
-    assert "running, step 5 of 5" in done.stdout
-    client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
-    experiment = client.get_experiment_by_name("adhoc")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id], "tags.kind = 'case'")
-    assert {run.data.tags["case_id"] for run in runs} == {
-        "qwen3_moe-cp4_ep4-base", "gpt_oss-cp4_ep4-base",
-    }  # fmt: skip
-    for run in runs:
-        assert run.data.tags["verdict"] == "passed"
-        losses = client.get_metric_history(run.info.run_id, "train/loss")
-        assert [metric.step for metric in losses] == [1, 2, 3, 4, 5]
-        assert len({metric.value for metric in losses}) == 5
 
 
 def test_a_trainer_broken_on_purpose_is_a_readable_report(outputs: Path, tmp_path: Path) -> None:
