@@ -66,12 +66,15 @@ def _fill(stage: Path, model: TinyModel, scale: str, seed: int, published_tokeni
         words = tokenizer.build(model.chat, config.vocab_size)
     built = weights.build(config, seed)
     _check_space(stage, built)
+    built.should_save_on_this_rank = lambda _: True  # transformers leaves it to the first of them
     with _quiet():
         built.save_pretrained(stage, max_shard_size=SHARD)
         words.save_pretrained(stage)
         # For some types AutoTokenizer takes a class of its own choice, with its own way to split
         # text, whatever the file names: store what it makes of the file, so that both agree.
         AutoTokenizer.from_pretrained(stage).save_pretrained(stage)
+    if not any(stage.glob("*.safetensors")):
+        raise TinyModelError("transformers wrote no weights: ask for the checkpoint in one process")
     about: dict[str, Any] = {
         "arch": model.name,
         "scale": scale,

@@ -162,6 +162,34 @@ def test_an_earlier_checkpoint_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.fixture
+def second_rank() -> Iterator[None]:
+    """This process is the second of two."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("second_rank")
+def test_any_rank_of_several_may_write(tmp_path: Path) -> None:
+    written = manifest.read(tiny_models.write("qwen3", out=tmp_path / "out"))
+    assert "model.safetensors" in written["files"]  # type: ignore[index]
+
+
+@pytest.mark.usefixtures("second_rank")
+def test_a_checkpoint_without_weights_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import PreTrainedModel
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", lambda *_, **__: None)
+    fails_with(tmp_path / "out", "wrote no weights: ask for the checkpoint in one process")
+    assert not list(tmp_path.iterdir())
+
+
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
