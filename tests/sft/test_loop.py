@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from sft.config import Config, DataConfig, ModelConfig
+from sft.config import Config, DataConfig, LayoutConfig, MemoryConfig, ModelConfig
 from sft.data import IGNORED, Row
 from sft.loop import Trainer
 from sft.ranks import Ranks
@@ -56,3 +58,27 @@ def test_a_document_by_itself_may_be_shorter_than_a_convolution_reaches(
     alone = trainer(checkpoint, arch, packed=False).train_step(row)
     packed = trainer(checkpoint, arch).train_step(row)
     assert alone["loss"] == pytest.approx(packed["loss"], rel=1e-5)
+
+
+@pytest.fixture
+def last_of_two(checkpoint: Checkpoint) -> Iterator[Ranks]:
+    """A rank whose messages reach nobody: what it computes is nonsense, and how is real."""
+    checkpoint("qwen3_5_moe")
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+    yield Ranks(1, 2, torch.device("cpu"), dp_rank=1)
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_experts_on_other_ranks_may_be_computed_again_in_part(
+    checkpoint: Checkpoint, last_of_two: Ranks
+) -> None:
+    config = Config(
+        model=ModelConfig(str(checkpoint("qwen3_5_moe"))),
+        data=DataConfig(seq_len=SEQ, global_batch=2),
+        layout=LayoutConfig(dp_shard=2, ep=2),
+        memory=MemoryConfig(ac="selective"),
+    )
+    sharded = Trainer(config, last_of_two)
+    record = sharded.train_step(next(iter(sharded.loader)))
+    assert record["counters"]["recomputed_layers"][0] > 0
