@@ -20,7 +20,7 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVL
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-4} # several cases at once
 
 start=$(date +%s)
-python3 -m sweep "$@" outputs="$outputs"
+"${PYTHON:-python3}" -m sweep "$@" outputs="$outputs"
 code=$?
 echo "the sweep took $(($(date +%s) - start)) s and ended with $code"
 tar -czf "$archive" --exclude=checkpoints --exclude=.submitit --exclude='mlflow.db*' --exclude=artifacts \

@@ -14,4 +14,4 @@
 #SBATCH --time=12:00:00
 #SBATCH --output=slurm-%j.log
 set -uo pipefail
-exec srun --ntasks=1 "${PYTHON:-python}" -m sweep -m hydra/launcher=slurm "$@"
+exec srun --ntasks=1 "${PYTHON:-python3}" -m sweep -m hydra/launcher=slurm "$@"

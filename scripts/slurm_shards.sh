@@ -23,5 +23,5 @@ if [[ -z ${SLURM_ARRAY_TASK_ID:-} ]]; then
 fi
 
 # A step, and not this shell: scancel tells steps to stop before it kills them.
-exec srun --ntasks=1 --cpu-bind=none "${PYTHON:-python}" -m sweep -m \
+exec srun --ntasks=1 --cpu-bind=none "${PYTHON:-python3}" -m sweep -m \
     shard="$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT" "$@"
