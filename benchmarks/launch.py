@@ -101,7 +101,7 @@ def server_seconds(server: warm.Server) -> float:
 
 
 def show(found: dict[tuple[str, str], list[LaunchFacts]]) -> None:
-    print("| arch | mode | s to step 1 | s to exit | CPU-s | less CPU |")
+    print("| arch | mode | s to step 1 | s to exit | CPU-seconds | less CPU |")
     print("| --- | --- | --- | --- | --- | --- |")
     for (arch, mode), launches in found.items():
         first, whole, used = (
@@ -111,7 +111,8 @@ def show(found: dict[tuple[str, str], list[LaunchFacts]]) -> None:
             )
         )
         cold = statistics.median(d.cpu_seconds for d in found[arch, "cold"])
-        print(f"| {arch} | {mode} | {first:.1f} | {whole:.1f} | {used:.1f} | {cold / used:.1f}x |")
+        less = f"{cold / used:.1f}x" if mode == "warm" else ""
+        print(f"| {arch} | {mode} | {first:.1f} | {whole:.1f} | {used:.1f} | {less} |")
 
 
 if __name__ == "__main__":
