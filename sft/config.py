@@ -115,13 +115,16 @@ class Config:
     """A fault to plant, name[:strength]; `python -m sft.faults` lists them."""
 
 
+SCHEMA = OmegaConf.structured(Config)  # dear to make; `merge` copies it
+
+
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
     try:
         asked = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(asked, dict):
             raise ConfigError(f"{path} is no JSON object; see sft/config.py for its keys")
-        loaded = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), asked))
+        loaded = OmegaConf.to_object(OmegaConf.merge(SCHEMA, asked))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
