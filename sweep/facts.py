@@ -27,11 +27,12 @@ class Step(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    step: int
+    step: int = Field(gt=-(2**31), lt=2**31)  # a store keeps no other
     loss: float
     grad_norm: float | None = None  # before clipping; None: the trainer has none
     lr: float | None = None
-    tokens: int | None = None  # that the loss was taken over, in the global batch
+    # that the loss was taken over, in the global batch
+    tokens: int | None = Field(default=None, gt=-(2**63), lt=2**63)
     aux_loss: float | None = None  # that balances experts, over the global batch, unscaled
     step_seconds: float | None = None
     step_cpu_seconds: float | None = None  # of the rank that works the most

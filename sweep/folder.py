@@ -25,6 +25,9 @@ LEFT = "left to themselves"  # the driver of a detached sweep
 
 def claim(outputs: Path) -> Path:
     """Make outputs/<sweep id>: the time, and what tells apart the shards that share a server."""
+    if outputs.is_symlink() and not outputs.exists():
+        raise RequestError(f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
+                           " make that folder, or name another")  # fmt: skip
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for _ in range(100):
         folder = outputs / f"{stamp}-{secrets.token_hex(2)}"

@@ -61,7 +61,7 @@ def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
 def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequence[str]) -> None:
     """The files of a folder that match, as artifacts in the same places."""
     for pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
+        for path in sorted(filter(Path.is_file, folder.glob(pattern))):  # a pipe is waited for
             inside = path.parent.relative_to(folder).as_posix()
             client.log_artifact(run_id, str(path), None if inside == "." else inside)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 240.0
+LONGEST = 430  # SQLite's own limit is 512, with what it and we append
 DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
            "no such table", "no such column", "Can't locate revision")  # fmt: skip
 MOVE_AWAY = "move {file} away, and python -m sweep.sync records what is on disk again"
@@ -59,6 +60,11 @@ class Location:
                 raise RequestError(
                     f"outputs={outputs}: no address of MLflow's can name a file under it; choose"
                     " a folder without % and ? in its name, or a server (MLFLOW_TRACKING_URI)"
+                )
+            if len(os.fsencode(root)) > LONGEST:
+                raise RequestError(
+                    f"outputs=...{str(outputs)[-60:]}: SQLite opens no file under a name as long;"
+                    f" choose one of at most {LONGEST} bytes, or a server (MLFLOW_TRACKING_URI)"
                 )
             return cls(f"{SQLITE}{root}/mlflow.db", (root / "artifacts").as_uri())
         try:

@@ -31,6 +31,11 @@ def test_a_folder_that_no_address_can_name_is_refused(name: str, tmp_path: Path)
         Location.at(tmp_path / name)
 
 
+def test_a_folder_whose_name_sqlite_cannot_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="choose one of at most"):
+        Location.at(tmp_path / "/".join(["x" * 200] * 3))
+
+
 @given(st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=40))
 def test_any_other_folder_is_named_by_the_address(name: str) -> None:
     from sqlalchemy.engine import make_url

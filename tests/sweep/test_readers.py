@@ -15,6 +15,7 @@ from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.schema import MetricsConf, MetricsFormat
 from sweep.trainers import readers
+from sweep.trainers.readers import rows
 
 GOOD = '{"step": 1, "loss": 2.5, "grad_norm": 1, "lr": 1e-4, "tokens": 10}'
 LOG = MetricsConf(
@@ -167,3 +168,26 @@ def test_files_that_match_a_pattern_are_all_read(tmp_path: Path) -> None:
 def test_metrics_outside_the_launchs_folder_are_refused() -> None:
     with pytest.raises(RequestError, match="relative to the launch's folder"):
         readers.check(MetricsConf(path="../other/metrics.jsonl"))
+
+
+def test_a_trainer_that_goes_wild_is_read_as_far_as_is_enough(tmp_path: Path) -> None:
+    lines = "".join(f'{{"step": {step}, "loss": 1.0}}\n' for step in range(rows.MOST + 50))
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    found = readers.read(MetricsConf(), tmp_path)
+    assert len(found.steps) == rows.MOST
+    assert found.bad_lines == [rows.SURPLUS]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": 1e20, "loss": 1}',
+        '{"step": -3000000000, "loss": 1}',
+        '{"step": 1, "loss": 1, "tokens": 9223372036854775808}',
+    ],
+)
+def test_a_number_that_no_store_can_keep_is_a_bad_line(tmp_path: Path, line: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    found = readers.read(MetricsConf(), tmp_path)
+    assert found.steps == []
+    assert found.bad_lines[0].startswith("line 1: ")

@@ -118,6 +118,14 @@ def test_a_case_that_somebody_else_stops_has_failed(
     assert "not by the sweep (interrupted: SIGTERM)" in facts.error
 
 
+def test_outputs_may_be_a_link_but_not_into_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    with pytest.raises(RequestError, match=r"a link to .*/disk, which is not there: make that"):
+        sweep_folder.claim(tmp_path / "link")
+    (tmp_path / "disk").mkdir()
+    assert sweep_folder.claim(tmp_path / "link").resolve().parent == tmp_path / "disk"
+
+
 def test_two_sweeps_of_one_second_have_two_folders(outputs: Path) -> None:
     folders = {sweep_folder.claim(outputs) for _ in range(3)}
     assert len(folders) == 3

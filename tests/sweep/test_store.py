@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
+from sweep.report.runs import recorded
 from sweep.store import Location, Writer, entries
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import SWEEP, record, sweep_folder
@@ -173,3 +175,18 @@ def test_a_store_is_waited_for_no_longer_than_it_is_given(tmp_path: Path) -> Non
     assert time.monotonic() - began < 2
     with pytest.raises(MachineryError, match="it takes too long"):
         writer.call(lambda: 1)  # nothing is left
+
+
+def test_a_pipe_among_the_results_is_not_waited_for(outputs: Path, make_facts: Make) -> None:
+    (result,) = sweep_folder(outputs, make_facts())
+    launch = result.folder / "launches" / "1_train"
+    launch.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(launch / "metrics.jsonl")
+    (launch / "launcher.log").write_text("trained")
+    writer = Writer(Location.at(outputs), outputs / SWEEP, patience=60)
+    writer.record(result)
+    writer.settle()
+    run = recorded(result.folder)
+    assert run is not None
+    files = Location.at(outputs).client.list_artifacts(run.run_id, "launches/1_train")
+    assert [file.path for file in files] == ["launches/1_train/launcher.log"]

@@ -12,12 +12,21 @@ from sweep.facts import Metrics, Step
 from sweep.schema import MetricsConf
 
 _MISSING = object()
+MOST = 20_000
+SURPLUS = f"more than {MOST} steps: the rest is not read"
 WHOLE = ("step", "tokens")  # counts, also where a format knows floats alone
 DIGESTS = ("global_batch_digest", "buffers_digest")
 
 
 def add(metrics: Metrics, row: Mapping[str, Any], conf: MetricsConf, place: str) -> None:
-    """Append the row to `metrics` as a step, or as a bad line that names `place`."""
+    """Append the row to `metrics` as a step, or as a bad line that names `place`.
+
+    No more steps than MOST: a trainer that goes wild takes neither our memory nor hours.
+    """
+    if len(metrics.steps) >= MOST:
+        if SURPLUS not in metrics.bad_lines[-1:]:
+            metrics.bad_lines.append(SURPLUS)
+        return
     try:
         metrics.steps.append(Step.model_validate(_renamed(row, conf)))
     except ValidationError as error:
