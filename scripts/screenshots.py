@@ -35,6 +35,8 @@ def main() -> int:
     )
     parser.add_argument("outputs", type=Path, metavar="OUTPUTS")
     parser.add_argument("sweep", nargs="?", default="latest", metavar="SWEEP")
+    parser.add_argument("--case", help="whose curves; else the first that parity shows to be wrong")
+    parser.add_argument("--matrix", type=Path, help="folder of another sweep, for the matrix")
     asked = parser.parse_args()
     if missing := missing_browser():
         print(f"screenshots: install {missing}")
@@ -42,27 +44,28 @@ def main() -> int:
     outputs = asked.outputs
     folder = find(outputs, asked.sweep)
     results = load_all(sorted(path.parent for path in folder.glob("*/case.json")))
+    failed = next(one for one in results if _is_meant(one, asked.case))
     IMAGES.mkdir(parents=True, exist_ok=True)
     with browser(1100, 640) as driver:
-        _matrix(MatrixPage(driver), folder)
+        _matrix(MatrixPage(driver), asked.matrix or folder)
     with (
         tempfile.TemporaryDirectory() as scratch,
         mlflow_server(f"sqlite:///{outputs.resolve()}/mlflow.db", Path(scratch)) as address,
         browser(1280, 660) as driver,
     ):
-        _ui(MlflowUi(driver, address), address, results)
-    shutil.copy(_failed(results).folder / PLOT, IMAGES / "loss.png")
+        _ui(MlflowUi(driver, address), address, failed, results)
+    shutil.copy(failed.folder / PLOT, IMAGES / "loss.png")
     return _shrink(sorted(IMAGES.glob("*.png")))
 
 
 def _matrix(page: MatrixPage, folder: Path) -> None:
     page.open(folder / "matrix.html")
+    page.fit()
     page.save(IMAGES / "matrix.png")
 
 
-def _ui(ui: MlflowUi, address: str, results: Sequence[Result]) -> None:
+def _ui(ui: MlflowUi, address: str, failed: Result, results: Sequence[Result]) -> None:
     """The runs of an architecture, and the curves of a failed case over its reference's."""
-    failed = _failed(results)
     reference = reference_of(failed, results)
     assert reference is not None, f"{failed.case.id} has nothing to be compared with"
     pair = [_served(one, address) for one in (failed, reference)]
@@ -77,9 +80,11 @@ def _ui(ui: MlflowUi, address: str, results: Sequence[Result]) -> None:
     ui.save(IMAGES / "curves.png")
 
 
-def _failed(results: Sequence[Result]) -> Result:
-    """The first case that another one shows to be wrong."""
-    return next(one for one in results if "parity" in [found.check for found in one.against])
+def _is_meant(result: Result, case_id: str | None) -> bool:
+    """Whether it is that case, or without a name one that another case shows to be wrong."""
+    if case_id is not None:
+        return result.case.id == case_id
+    return "parity" in [found.check for found in result.against]
 
 
 def _served(result: Result, address: str) -> Run:

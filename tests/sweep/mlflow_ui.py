@@ -183,6 +183,16 @@ class MatrixPage(Page):
         """From disk, as somebody would who was sent the file."""
         self.driver.get(path.resolve().as_uri())
 
+    def fit(self) -> None:
+        """Make the window as large as the matrix, which else scrolls in it."""
+        table, beside = self.driver.execute_script(
+            "const box = document.querySelector('.wide'), table = box.querySelector('table');"
+            "const edge = 2 * box.getBoundingClientRect().left + 24;"
+            "return [{w: table.scrollWidth + edge, h: box.getBoundingClientRect().top +"
+            " table.scrollHeight + 60}, outerHeight - innerHeight]"
+        )
+        self.driver.set_window_size(table["w"], table["h"] + beside)
+
     def case(self, case_id: str) -> WebElement:
         """The part of a cell that is about this case."""
         (found,) = self.all(f"[data-case='{case_id}']")
