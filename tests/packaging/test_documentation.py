@@ -55,3 +55,16 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {name for name in pages if f"({name}" not in index} == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
+def test_figures_that_are_quoted_are_those_of_the_pages_they_come_from(page: str) -> None:
+    measured = " ".join((ROOT / "docs" / "detection.md").read_text().split())
+    found = re.search(r"(\d+) of (\d+) planted faults caught.*?; (\d+) of \2 would", measured)
+    assert found, "docs/detection.md begins otherwise"
+    caught, planted, control = found.groups()
+    said = " ".join((ROOT / page).read_text().split())
+    assert re.search(rf"\b{planted} planted faults\b", said)
+    assert re.search(rf"\b{caught}\b[^.|]*\bshow {control}\b", said)
+    findings = len(list((ROOT / "docs" / "upstream").glob("*/README.md")))
+    assert re.search(rf"\b{findings} (faults|findings)\b", said)
