@@ -30,9 +30,11 @@ def one_line(error: BaseException) -> str | None:
         return f"{error.override}: not understood: {_without_link(_flat(error))}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
         return _flat(error)
-    if isinstance(error, Exception) and _raised_by(error) in ("hydra", "omegaconf", "yaml"):
-        return _flat(error)
-    return None
+    if isinstance(error, UnicodeDecodeError):
+        path = _loaded(error)
+        return path and f"{path}: no UTF-8 text: {error.reason} at byte {error.start}"
+    is_theirs = _raised_by(error) in ("hydra", "omegaconf", "yaml")
+    return _flat(error) if is_theirs and isinstance(error, Exception) else None
 
 
 def _raised_by(error: BaseException) -> str:
@@ -40,6 +42,13 @@ def _raised_by(error: BaseException) -> str:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     name = str(frames[-1].f_globals.get("__name__", "")) if frames else ""
     return name.partition(".")[0]
+
+
+def _loaded(error: BaseException) -> str | None:
+    """The file of the configuration that Hydra was reading."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((str(one.f_locals["full_path"]) for one in reversed(frames)
+                 if "full_path" in one.f_locals), None)  # fmt: skip
 
 
 def _without_link(text: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
+import tiny_models
 from sweep import trainers
 from sweep.case import Case, case_of, settings_of, slug
 from sweep.errors import RequestError
@@ -68,7 +69,17 @@ def _unavailable(settings: Settings) -> str | None:
         return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
-    return trainer.unavailable(settings)
+    reason = trainer.unavailable(settings)
+    if reason is None and trainer.needs_checkpoint(settings):
+        _check_arch(settings.arch.name)
+    return reason
+
+
+def _check_arch(name: str) -> None:
+    """Raise RequestError for an arch of somebody's own that no checkpoint can be made of."""
+    if name not in tiny_models.names():
+        choices = ", ".join(tiny_models.names())
+        raise RequestError(f"arch.name={name}: tiny_models has no such arch; choose from {choices}")
 
 
 def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str | None:

@@ -118,6 +118,25 @@ def test_a_wrong_file_is_named_with_its_key(
     assert said in line
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe\0", "mine.yaml: no UTF-8 text: invalid start byte at byte 0"),
+        (b"name: [x\n", "mine.yaml"),
+        (b"name: llama\nname: qwen3\n", "found duplicate key name"),
+        (b"name: mine\nmoe: false\n", "arch.name=mine: tiny_models has no such arch; choose from"),
+    ],
+)
+def test_a_file_that_cannot_be_read_or_is_about_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    content: bytes, said: str,
+) -> None:  # fmt: skip
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "mine.yaml").write_bytes(content)
+    words = ("arch=mine", "layout=single", "--config-dir", str(tmp_path), f"outputs={tmp_path}")
+    assert said in complaint(monkeypatch, capsys, *words)
+
+
 def test_a_folder_as_mlflow_store_is_refused_before_any_time_is_spent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
