@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from typing import Any
 
 
 class _Lasting(io.FileIO):
     """A descriptor that swallows everything once it cannot be written any more."""
 
-    def write(self, data: Buffer, /) -> int:
+    def write(self, data: Any, /) -> int:
         """As FileIO's, and never raises."""
         try:
             return super().write(data) or 0

@@ -55,7 +55,7 @@ class Trainer(Protocol):
 
     def server(self, settings: Settings) -> list[str] | None:
         """The program that can fork `command`'s ranks (sweep/warm.py), if there is one."""
-        ...
+        return None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""

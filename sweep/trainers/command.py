@@ -58,10 +58,6 @@ class CommandTrainer(Trainer):
             {key: template.fill(text, values, f"trainer.env.{key}") for key, text in env.items()},
         )
 
-    def server(self, settings: Settings) -> list[str] | None:
-        """None: a program of the user's own is started as the user starts it."""
-        return None
-
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """What its reader finds."""
         return readers.read(_conf(settings).metrics, directory)

@@ -86,10 +86,6 @@ class PrimeRlTrainer(Trainer):
         uv = ["uv", "run", *(["--project", project] if project else [])]
         return Command([*uv, "sft", "@", str(path)], settings.trainer.env)
 
-    def server(self, settings: Settings) -> list[str] | None:
-        """None: it has a launcher of its own."""
-        return None
-
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its file monitor's metrics.jsonl."""
         return readers.read(METRICS, directory)

@@ -80,10 +80,6 @@ class TorchtitanTrainer(Trainer):
         conf = cast(TorchtitanConf, settings.trainer)
         return Command([conf.python or sys.executable, *argv[1:]], conf.env)
 
-    def server(self, settings: Settings) -> list[str] | None:
-        """None: it runs in an environment of its own."""
-        return None
-
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its event files."""
         return readers.read(METRICS, directory)
