@@ -77,6 +77,7 @@ TINY = {
     ),
 }
 SERVERS = {"make ui"}
+OF_MAKE = {"ARGS", "OUTPUTS", "PORT", "PYTEST_ARGS", "VENV"}  # of the make that runs these tests
 
 
 def commands(page: str) -> list[str]:
@@ -119,8 +120,8 @@ def _shorten(path: Path) -> None:
 
 
 def start(tree: Path, command: str) -> subprocess.Popen[str]:
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("MAKE", "MFLAGS", "PYTHONPATH", "VENV"))}  # fmt: skip
+    kept = {name for name in os.environ if not name.startswith(("MAKE", "MFLAGS", "PYTHON"))}
+    env = {name: os.environ[name] for name in kept - OF_MAKE}
     env |= {"PATH": f"{tree}/.venv/bin:{env['PATH']}", "COLUMNS": "200"}
     return subprocess.Popen(
         ["bash", "-c", command], cwd=tree, env=env, text=True, start_new_session=True,
@@ -137,9 +138,14 @@ def serves(server: subprocess.Popen[str], address: str) -> bool:
             time.sleep(0.2)
         return False
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+        end(server)
+
+
+def end(started: subprocess.Popen[str]) -> None:
+    """It, and what it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
 
 
 def run(tree: Path, command: str) -> str | None:
@@ -148,7 +154,11 @@ def run(tree: Path, command: str) -> str | None:
     started = start(tree, f"{command} {tiny.added.format(port=port)}")
     if command in SERVERS:
         return None if serves(started, f"http://127.0.0.1:{port}") else "does not answer"
-    said, _ = started.communicate(timeout=300)
+    try:
+        said, _ = started.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        end(started)
+        return "has not ended after five minutes"
     if started.returncode == tiny.code and re.search(tiny.shows, said):
         return None
     return f"exit code {started.returncode}, expected {tiny.code} and {tiny.shows!r} in:\n{said}"
