@@ -54,6 +54,7 @@ def load(config: Config) -> PreTrainedModel:
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
     freeze_biases(model)
+    one_dtype_a_group(model)
     tables.reload(model, path)
     install(model)
     choices.watch_experts(model)
@@ -84,6 +85,33 @@ def freeze_biases(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith("correction_bias"):
             parameter.requires_grad_(False)
+
+
+def one_dtype_a_group(model: PreTrainedModel) -> None:
+    """Cast parameters that FSDP would gather with others of another dtype, which it refuses to.
+
+    transformers keeps some in float32 by name, in FSDP groups of their own where that is a whole
+    module: not V4's sinks and position biases, which lie beside others, nor its final norm, which
+    is gathered with the head. One process casts them as well, to compute the same.
+    """
+    modules = dict(model.named_modules())
+    plan = model.fsdp_plan.items()
+    tail = [
+        modules[name] for name, style in plan if style == "keep_full_weight" and name in modules
+    ]
+    for members in (*([module] for module in modules.values()), tail):
+        parameters = (one for member in members for one in member.parameters())
+        if any(parameter.dtype == model.dtype for parameter in parameters):
+            for member in members:
+                cast_own(member, model.dtype)
+
+
+def cast_own(module: nn.Module, dtype: torch.dtype) -> None:
+    """Cast a module's own parameters, without those of the modules in it."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.dtype != dtype:
+            data = parameter.data.to(dtype)
+            setattr(module, name, nn.Parameter(data, parameter.requires_grad))
 
 
 def dropout(model: PretrainedConfig, share: float) -> dict[str, float]:

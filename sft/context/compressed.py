@@ -8,7 +8,6 @@ all of it, and attention appends the entries to the exchanged keys.
 
 from __future__ import annotations
 
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from sft.context import windows
 from sft.context.exchange import gather
 from sft.context.indexer import counted_picks
-from sft.context.replace import replace_forwards
+from sft.context.replace import modeling_module, replace_forwards
 from sft.context.sequence import Sequence
 from sft.context.windows import Windows
 
@@ -130,5 +129,5 @@ def with_previous(kv: Tensor, gate: Tensor, cut: Windows) -> tuple[Tensor, Tenso
 def rotate(module: nn.Module, x: Tensor, positions: Tensor) -> Tensor:
     """Rotary embedding of x [batch, n, heads, dim] as of its positions [batch, n]."""
     cos, sin = module.rotary_emb(x, position_ids=positions, layer_type=module.rope_layer_type)
-    rotary = sys.modules[type(module).__module__].apply_rotary_pos_emb
+    rotary = modeling_module(module).apply_rotary_pos_emb
     return rotary(x, cos, sin, unsqueeze_dim=2)

@@ -12,7 +12,6 @@ token losses, the step's loss by 1e-4, and nothing before it differed by more th
 from __future__ import annotations
 
 import math
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from sft import choices, counters
 from sft.context import windows
 from sft.context.exchange import gather
-from sft.context.replace import replace_forwards
+from sft.context.replace import modeling_module, replace_forwards
 from sft.context.sequence import Sequence
 
 Rotary = tuple[Tensor, Tensor]
@@ -122,7 +121,7 @@ def block_scores(
     blocks: windows.Windows,
 ) -> Tensor:
     """[batch, seq / n, blocks] scores of this rank's queries for the whole sequence's blocks."""
-    rotate = sys.modules[type(indexer).__module__].apply_rotary_pos_emb
+    rotate = modeling_module(indexer).apply_rotary_pos_emb
     heads = indexer.index_qk_proj(hidden_states).unflatten(-1, (-1, indexer.index_head_dim))
     queries, keys = heads[:, :, : indexer.index_n_heads], heads[:, :, indexer.index_n_heads]
     cos, sin = position_embeddings

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 from transformers import PreTrainedModel
 
 from sft.context import compressed, convolution, gated_delta, indexer, mamba, masks, ngram
+from sft.context.replace import modeling_module
 
 LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer, compressed)
 """Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
@@ -20,9 +18,3 @@ def install(model: PreTrainedModel) -> dict[str, list[str]]:
     if not replaced["masks"]:
         raise RuntimeError(f"{modeling.__name__} builds no mask that can be given whole sequences")
     return replaced
-
-
-def modeling_module(model: PreTrainedModel) -> ModuleType:
-    """The module that defines the model's class (FSDP puts a class of its own in front)."""
-    names = (cls.__module__ for cls in type(model).__mro__)
-    return sys.modules[next(name for name in names if ".modeling_" in name)]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from torch import nn
 
 from sft.context.sequence import active
 
@@ -33,6 +36,12 @@ def replace_forwards(modeling: ModuleType, **replacements: Callable[..., Any]) -
         for name, replacement in replacements.items()
         if hasattr(modeling, name) and replace(getattr(modeling, name), "forward", replacement)
     ]
+
+
+def modeling_module(module: nn.Module) -> ModuleType:
+    """The file that defines a module's class (FSDP puts a class of its own in front)."""
+    names = (cls.__module__ for cls in type(module).__mro__)
+    return sys.modules[next(name for name in names if ".modeling_" in name)]
 
 
 def _dispatch(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:

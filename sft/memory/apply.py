@@ -23,11 +23,10 @@ def place(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
 def to_model(model: nn.Module, memory: MemoryConfig, device: torch.device) -> None:
     """Replace the forward of each decoder layer; FSDP's hooks stay outside of it."""
     for layer in decoder_layers(model):
-        if memory.compile or memory.act_offload or memory.ac == "selective":
-            # Experts are sharded apart, over fewer ranks. Fetched in the middle of a layer they
-            # would break its graph, be taken for activations, and be missed when it is computed
-            # again, for which they are fetched already.
-            fsdp.fetch_with(layer)
+        # What is sharded apart inside of a layer (experts, over fewer ranks; modules of another
+        # dtype) would, fetched in the middle of it, break its graph, be taken for activations, be
+        # missed when it is computed again, or where its forward is not what is called.
+        fsdp.fetch_with(layer)
         layer.forward = prepared(layer, memory, device)
 
 

@@ -13,6 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from sft.config import Config, DataConfig, LayoutConfig, MemoryConfig, ModelConfig
 from sft.data import IGNORED, Row
 from sft.loop import Trainer
+from sft.metrics import Record
 from sft.ranks import Ranks
 
 Checkpoint = Callable[[str], Path]
@@ -61,24 +62,34 @@ def test_a_document_by_itself_may_be_shorter_than_a_convolution_reaches(
 
 
 @pytest.fixture
-def last_of_two(checkpoint: Checkpoint) -> Iterator[Ranks]:
-    """A rank whose messages reach nobody: what it computes is nonsense, and how is real."""
-    checkpoint("qwen3_5_moe")
+def last_of_two(checkpoint: Checkpoint) -> Iterator[Callable[[str, Config], Record]]:
+    """A step of a rank whose messages reach nobody: its figures are nonsense, its way is real."""
+    for arch in ("qwen3_5_moe", "deepseek_v4"):
+        checkpoint(arch)
+
+    def step(arch: str, config: Config) -> Record:
+        config.model.path = str(checkpoint(arch))
+        config.data = DataConfig(seq_len=SEQ, global_batch=2)
+        config.layout = LayoutConfig(dp_shard=2, ep=2)
+        sharded = Trainer(config, Ranks(1, 2, torch.device("cpu"), dp_rank=1))
+        return sharded.train_step(next(iter(sharded.loader)))
+
     dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
-    yield Ranks(1, 2, torch.device("cpu"), dp_rank=1)
+    yield step
     dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_experts_on_other_ranks_may_be_computed_again_in_part(
-    checkpoint: Checkpoint, last_of_two: Ranks
+    last_of_two: Callable[[str, Config], Record],
 ) -> None:
-    config = Config(
-        model=ModelConfig(str(checkpoint("qwen3_5_moe"))),
-        data=DataConfig(seq_len=SEQ, global_batch=2),
-        layout=LayoutConfig(dp_shard=2, ep=2),
-        memory=MemoryConfig(ac="selective"),
-    )
-    sharded = Trainer(config, last_of_two)
-    record = sharded.train_step(next(iter(sharded.loader)))
+    record = last_of_two("qwen3_5_moe", Config(memory=MemoryConfig(ac="selective")))
     assert record["counters"]["recomputed_layers"][0] > 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_what_is_kept_in_float32_is_no_obstacle_to_sharding_in_bfloat16(
+    last_of_two: Callable[[str, Config], Record],
+) -> None:
+    record = last_of_two("deepseek_v4", Config(model=ModelConfig(dtype="bfloat16")))
+    assert record["loss"] > 0
