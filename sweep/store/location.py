@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -56,6 +57,7 @@ class Location:
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not uri:
             root = outputs.resolve()
+            _check_text(root)
             if {"%", "?"} & set(str(root)):
                 raise RequestError(
                     f"outputs={outputs}: no address of MLflow's can name a file under it; choose"
@@ -228,6 +230,17 @@ def _check_home() -> None:
         Path.home()
     except RuntimeError:  # a container's user without an entry in /etc/passwd
         raise RequestError("this user has no home folder: set HOME to any that exists") from None
+
+
+def _check_text(root: Path) -> None:
+    """No file of ours, which are all UTF-8, could name it."""
+    try:
+        str(root).encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{str(root)!a}: not readable in this locale ({sys.getfilesystemencoding()}): set"
+            " PYTHONUTF8=1, or name another folder with outputs=..."
+        ) from None
 
 
 def _path(uri: str) -> Path:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -113,6 +114,11 @@ def test_an_address_that_is_none_is_a_wrong_request(
     with pytest.raises(RequestError, match="MLFLOW_TRACKING_URI is no address") as refused:
         Location.at(tmp_path)
     assert "secret" not in str(refused.value)
+
+
+def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="set PYTHONUTF8=1"):
+        Location.at(tmp_path / os.fsdecode(b"\xff\xfe"))
 
 
 def test_a_user_without_a_home_is_told_before_anything_is_made(
