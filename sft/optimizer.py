@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.overrides import TorchFunctionMode
 
 from sft.config import Config
 from sft.shards import local
@@ -20,10 +23,37 @@ class AdamW(torch.optim.AdamW):
 
     def _init_group(self, group: dict[str, Any], *lists: list[Tensor]) -> bool:
         """Fill the lists of what a step computes with: parameters, gradients, moments."""
-        has_complex: bool = super()._init_group(group, *lists)
+        with ZerosOfShards():
+            has_complex: bool = super()._init_group(group, *lists)
         for tensors in lists:
             tensors[:] = map(local, tensors)
         return has_complex
+
+
+class ZerosOfShards(TorchFunctionMode):
+    """Makes `zeros_like` of a DTensor around zeros of this rank's shard."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """What `func` returns."""
+        kwargs = kwargs or {}
+        if func is not torch.zeros_like or not isinstance(args[0], DTensor):
+            return func(*args, **kwargs)
+        like, shard = args[0], args[0].to_local()
+        if shard.device.type != like.device_mesh.device_type:
+            return func(*args, **kwargs)  # it waits on the host, which `from_local` would end
+        return DTensor.from_local(
+            func(shard, **kwargs),
+            like.device_mesh,
+            like.placements,
+            shape=like.shape,
+            stride=like.stride(),
+        )
 
 
 def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:

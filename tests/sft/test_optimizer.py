@@ -39,6 +39,7 @@ def test_a_step_on_shards_is_a_step_on_the_whole_parameter(mesh: DeviceMesh) -> 
     state = optimizer.state[model.weight]
     for name in ("exp_avg", "exp_avg_sq"):
         assert isinstance(state[name], DTensor)  # a checkpoint lays it out anew
+        assert state[name]._spec == torch.zeros_like(model.weight)._spec
         torch.testing.assert_close(state[name].to_local(), reference.state[whole][name][4:])
 
 
