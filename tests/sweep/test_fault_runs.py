@@ -47,11 +47,12 @@ def test_a_planted_fault_is_caught_by_the_check_meant_for_it(
     assert row["control"] == (row["fault"] in CONTROL)
 
 
-def test_a_fault_that_is_none_is_one_line_and_a_crash(tmp_path: Path) -> None:
+def test_a_fault_that_is_none_is_one_line_before_anything_runs(tmp_path: Path) -> None:
     arguments = ("arch=llama", "layout=single", "feature=none", "fault=nonsense", "steps=1")
     done = sweep(f"outputs={tmp_path}", *arguments)
-    assert done.returncode == 1
-    assert "choose from ac_counts_twice" in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert "there is no such fault: python -m sft.faults lists them" in done.stderr
+    assert not list(tmp_path.glob("20*"))
 
 
 def test_another_trainer_has_no_faults(tmp_path: Path) -> None:
