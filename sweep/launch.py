@@ -46,7 +46,7 @@ class Elsewhere(Protocol):
     """Processes of a launch on other machines, which no signal of ours reaches."""
 
     def dump_stacks(self) -> None:
-        """As processes.dump_stacks."""
+        """As processes.dump_stacks, of those on this machine too."""
         ...
 
     def end(self) -> None:
@@ -182,7 +182,8 @@ def _wait(
             facts.timed_out = True
             if watch.elsewhere is not None:
                 watch.elsewhere.dump_stacks()
-            processes.dump_stacks(marker, process.pid or 0)
+            asked = watch.elsewhere is not None  # on this machine too
+            processes.dump_stacks(marker, process.pid or 0, asked=asked)
             return
         if watch.orphaned():
             raise Interrupted("the sweep is gone")

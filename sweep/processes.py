@@ -72,20 +72,28 @@ def marked(marker: str) -> list[psutil.Process]:
     return sorted(filter(_runs, found), key=_age_order)
 
 
-def dump_stacks(marker: str, launcher: int, wait: float = 3.0) -> None:
+def dump_stacks(marker: str, launcher: int, wait: float = 3.0, asked: bool = False) -> None:
     """Make every Python process of a launch write its threads' stacks to its log, and end.
 
     SIGABRT: with PYTHONFAULTHANDLER set, the interpreter answers it with the stacks of all threads,
     even when a thread hangs in C code, and no trainer has to register anything for that. The
-    launcher comes last: torchrun still copies what its ranks wrote.
+    launcher comes last: torchrun still copies what its ranks wrote. Ranks that were `asked` already
+    are waited for alone: a second SIGABRT ends a process amid its stacks.
     """
     found = marked(marker)
     ranks = [process for process in found if process.pid != launcher]
-    for group in (ranks, [process for process in found if process.pid == launcher]):
-        for process in group:
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGABRT)
-        _wait_for(group, wait)
+    if not asked:
+        _abort(ranks)
+    _wait_for(ranks, wait)
+    last = [process for process in found if process.pid == launcher]
+    _abort(last)
+    _wait_for(last, wait)
+
+
+def _abort(found: Iterable[psutil.Process]) -> None:
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGABRT)
 
 
 def end_all(marker: str, wait: float = 10.0) -> int:
