@@ -98,7 +98,8 @@ class Detection:
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
         caught = sum(row.is_caught for row in rows)
-        print(f"\n{caught} of {len(rows)} planted faults caught by the check meant for them,"
+        planted = sum(not row.unavailable for row in rows)
+        print(f"\n{caught} of {planted} planted faults caught by the check meant for them,"
               f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
               f" {folder / TABLE}.md")  # fmt: skip
         for row in missed:

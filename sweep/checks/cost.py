@@ -7,7 +7,7 @@ how much of its peak the memory grows by in each step, which needs no baseline.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
@@ -95,7 +95,7 @@ def memory_growth(facts: Facts) -> float | None:
 
     The median over the steps after the first: a peak that rises once for a longer batch is no leak.
     """
-    rises = _rises(facts.steps[1:])
+    rises = _rises(facts, 1)
     return median(rises) if len(rises) >= FEW else None
 
 
@@ -104,14 +104,17 @@ def settled_growth(facts: Facts) -> float | None:
 
     The lower quartile, since a leak grows in nearly every step.
     """
-    rises = _rises(facts.steps[len(facts.steps) // 2 :])
+    rises = _rises(facts, len(facts.steps) // 2)
     return quantiles(rises, n=4, method="inclusive")[0] if len(rises) > FEW else None
 
 
-def _rises(steps: Sequence[Step]) -> list[float]:
-    """By which share of the last peak the peak rises from step to step."""
-    peaks = [one.peak_memory_gib for one in steps if one.peak_memory_gib is not None]
-    if not peaks or peaks[-1] <= 0:
+def _rises(facts: Facts, first: int) -> list[float]:
+    """By which share of the last peak the peak rises from step to step, from index `first` on.
+
+    None where a step was profiled: what the profiler takes is in the peaks from there on.
+    """
+    peaks = [one.peak_memory_gib for one in facts.steps[first:] if one.peak_memory_gib is not None]
+    if not peaks or peaks[-1] <= 0 or operators(facts):
         return []
     return [(after - before) / peaks[-1] for before, after in pairwise(peaks)]
 

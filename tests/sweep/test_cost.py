@@ -106,6 +106,13 @@ def test_memory_that_grows_at_every_step_fails_without_a_baseline(taken: Make) -
     )
 
 
+def test_what_a_profiler_takes_is_no_leak(taken: Make) -> None:
+    facts = taken(memory=[1.0, 1.5, 1.6, 1.7, 1.8])
+    facts.steps[2].operators = {"aten::mm": 1}
+    assert checked(facts).outcome is Outcome.PASS
+    assert "cost/memory_growth" not in checked(facts).metrics
+
+
 def test_a_peak_that_rises_once_is_no_leak(taken: Make) -> None:
     assert checked(taken(memory=[1.0, 1.5, 1.5, 1.9, 1.9])).outcome is Outcome.PASS
 
