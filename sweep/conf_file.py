@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from sweep.case import Case
 from sweep.errors import RequestError
 
 
@@ -33,3 +35,16 @@ def _compiles(value: str) -> str:
 
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """Text that is a regular expression, checked when its file is read."""
+
+
+class OfCases(BaseModel):
+    """An entry that says something of some cases."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    case: str = Field(min_length=1)  # glob on the case's id
+    trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
+
+    def names(self, case: Case) -> bool:
+        """Whether it is about that case."""
+        return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)

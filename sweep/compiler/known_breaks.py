@@ -7,33 +7,25 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from sweep import conf_file
 from sweep.case import Case
 from sweep.compiler.breaks import Happening
-from sweep.conf_file import Pattern
+from sweep.conf_file import OfCases, Pattern
 from sweep.errors import RequestError, reason
 from sweep.files import conf_files
 
 FILE = "known_graph_breaks.yaml"
 
 
-class KnownBreak(BaseModel):
+class KnownBreak(OfCases):
     """Where a break is expected, and why nobody mends it today."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    case: str = Field(min_length=1)  # glob on the case's id
-    trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
     frame: str = Field(min_length=1)  # glob on file:line
     reason: Pattern  # regular expression, found anywhere
     why: str = Field(min_length=1)
     issue: str | None = None
-
-    def concerns(self, case: Case) -> bool:
-        """Whether the break is expected in that case."""
-        return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
 
     def covers(self, found: Happening) -> bool:
         """Whether it is this break."""
@@ -46,7 +38,7 @@ class KnownBreak(BaseModel):
 
 def of_case(case: Case) -> list[KnownBreak]:
     """The entries that name the case; raises RequestError if a file cannot be read."""
-    return [one for one in entries() if one.concerns(case)]
+    return [one for one in entries() if one.names(case)]
 
 
 def entries() -> list[KnownBreak]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from sweep import conf_file
 from sweep.case import Case
 from sweep.checks import CHECKS, Finding, Outcome
-from sweep.conf_file import Pattern
+from sweep.conf_file import OfCases, Pattern
 from sweep.errors import RequestError, reason
 from sweep.facts import Facts
 from sweep.files import conf_files
@@ -29,13 +28,9 @@ FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
 
 
-class KnownFailure(BaseModel):
+class KnownFailure(OfCases):
     """A failure that is expected, and where it is dealt with."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    case: str = Field(min_length=1)  # glob on the case's id
-    trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
     check: str
     message: Pattern  # found anywhere in the finding's message
     issue: str = Field(pattern="^(https?://|docs/)")  # or a page of docs/ where none is open
@@ -48,10 +43,6 @@ class KnownFailure(BaseModel):
         if value not in CHECKS:
             raise ValueError(f"there is no check {value}; known: {', '.join(CHECKS)}")
         return value
-
-    def names(self, case: Case) -> bool:
-        """Whether it is about that case."""
-        return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
 
     def concerns(self, finding: Finding) -> bool:
         """Whether it is about that check."""
