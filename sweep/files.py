@@ -41,7 +41,11 @@ def own_conf_dir() -> Path | None:
 def conf_files(*names: str) -> list[Path]:
     """Those in `conf/`, then one's own; all but the first may be missing."""
     own = own_conf_dir()
-    folders = [conf_dir()] if own is None else [conf_dir(), own]
+    return files_in([conf_dir()] if own is None else [conf_dir(), own], *names)
+
+
+def files_in(folders: Sequence[Path], *names: str) -> list[Path]:
+    """The files of these names, folder by folder; all but the first may be missing."""
     found = [folder / name for folder in folders for name in names]
     return [path for path in found if path == found[0] or path.is_file()]
 
