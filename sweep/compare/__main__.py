@@ -20,9 +20,10 @@ from sweep.store.reader import PINNED
 PREVIOUS = "previous"
 USAGE = Usage(
     "sweep.compare",
-    "Two sweeps side by side. Exits 1 on a regression: a case that passed and no longer does, a new"
-    "\ngraph break, losses or gradient norms beyond the thresholds of check drift with the same"
-    "\nlibraries and data, a ratio beyond a limit of check cost; else 0.",
+    "Two sweeps side by side. Exits 1 on a regression: a case that passed and no longer does, or"
+    "\nthat the head was to run and did not, a new graph break, losses or gradient norms beyond the"
+    "\nthresholds of check drift with the same libraries and data, a ratio beyond a limit of check"
+    "\ncost; else 0.",
     "python -m sweep.compare base=previous head=latest experiment=nightly",
     (
         Argument("base", "a sweep's id, or latest, pinned, or previous to the head", PREVIOUS),
@@ -46,8 +47,9 @@ def _compare(values: dict[str, str]) -> int:
     base = _base(reader, values["base"], head, values.get("experiment"))
     if base.run_id == head.run_id:
         raise RequestError(f"base and head are both {head.sweep_id}")
-    found = Page.of(base, head, reader.cases(base), reader.cases(head))
-    if not found.rows:
+    planned = reader.plan(head)["cases"]
+    found = Page.of(base, head, reader.cases(base), reader.cases(head), planned)
+    if not found.rows and not found.regressions:
         raise RequestError(f"{base.sweep_id} and {head.sweep_id} have no case in common")
     _tell(found, values.get("markdown"))
     return 1 if found.regressions else 0

@@ -36,25 +36,35 @@ class Page:
     rows: Sequence[Row]
     only_base: Sequence[CaseRecord]
     only_head: Sequence[CaseRecord]
+    planned: Sequence[str] = ()  # the cases that the head was to run
 
     @classmethod
     def of(
         cls, base: SweepRecord, head: SweepRecord,
         base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
+        planned: Sequence[str] = (),
     ) -> Page:  # fmt: skip
         """Both sweeps with their cases."""
-        return cls(base, head, *pair(base_cases, head_cases))
+        return cls(base, head, *pair(base_cases, head_cases), planned)
 
     @cached_property
     def regressions(self) -> list[str]:
         """What got worse, with its case."""
-        return [f"{row.case_id}: {one}" for row in self.rows for one in row.regressions()]
+        found = [f"{row.case_id}: {one}" for row in self.rows for one in row.regressions()]
+        return found + [f"{one.case_id}: {verdict_of(one)} > no result, of a case that the head was"
+                        " to run" for one in self._lost if is_good(one)]  # fmt: skip
 
     @cached_property
     def notes(self) -> list[str]:
         """What else is to be said, with its case."""
         said = [f"{row.case_id}: {one}" for row in self.rows for one in row.notes()]
-        return [*said, *_missing("base", self.only_base), *_missing("head", self.only_head)]
+        alone = [one for one in self.only_base if one not in self._lost or not is_good(one)]
+        return [*said, *_missing("base", alone), *_missing("head", self.only_head)]
+
+    @cached_property
+    def _lost(self) -> list[CaseRecord]:
+        """What a sweep that was cut off did not come to, unlike what nobody asked it for."""
+        return [one for one in self.only_base if one.case_id in self.planned]
 
     @property
     def heads(self) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 METRIC_BATCH = 900
 CASE_FILES = ("case.json", "facts.json", "findings.json", "failure.md", "error.log",
-              "launches/*/config.json", "launches/*/metrics.jsonl",
+              "launches/*/config.*", "launches/*/metrics.jsonl",
               "launches/*/launcher.log")  # fmt: skip
 SUPERSEDED = "superseded"  # tag of a case's run that ran again: by which run
 
@@ -128,13 +128,12 @@ class Recorder:
         return run_id
 
     def _log(self, run_id: str, result: Result) -> None:
-        from mlflow.entities import Metric, Param
+        from mlflow.entities import Metric
 
         metrics = entries.step_metrics(result.facts.steps if result.facts else [], self._started)
         metrics += [Metric(key, value, self._started, 0)
                     for key, value in entries.case_metrics(result).items()]  # fmt: skip
-        params = [Param(key, value) for key, value in entries.params(result).items()]
-        self._log_metrics(run_id, metrics, params)
+        self._log_metrics(run_id, metrics, _params(result))
         if result.message:
             write_text(result.folder / "failure.md", failure_note(result, limit=1_000_000))
         log_files(self._client, run_id, result.folder, CASE_FILES)
@@ -155,7 +154,8 @@ class Recorder:
             started = milliseconds(launch.started)
             run_id = self._begin(known, started, f"{result.case.id} {name}", tags)
             try:
-                self._log_metrics(run_id, entries.step_metrics(launch.metrics.steps, self._started))
+                curves = entries.step_metrics(launch.metrics.steps, self._started)
+                self._log_metrics(run_id, curves, _params(result))
             finally:
                 ended = milliseconds(launch.started + launch.seconds)
                 self._client.set_terminated(run_id, entries.launch_status(launch, result), ended)
@@ -183,3 +183,9 @@ class Recorder:
 
     def _search(self, query: str) -> list[Any]:
         return list(self._client.search_runs([self.experiment_id], query))
+
+
+def _params(result: Result) -> list[Any]:
+    from mlflow.entities import Param
+
+    return [Param(key, value) for key, value in entries.params(result).items()]

@@ -17,7 +17,7 @@ from sweep.compiler.breaks import CompilerFacts, Happening
 from sweep.facts import Facts, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
-from tests.sweep.recording import night
+from tests.sweep.recording import named, night
 
 Make = Callable[..., Facts]
 
@@ -125,6 +125,13 @@ def test_a_case_that_was_interrupted_has_no_result_to_compare(case: Make) -> Non
     assert (found.regressions, found.notes) == ([], [f"{CASE.id}: in the base alone"])
 
 
+def test_a_case_that_the_head_was_to_run_and_did_not_is_a_regression(case: Make) -> None:
+    both = [case(), case(name="other"), case("failed", name="bad")]
+    cut = Page.of(sweep("1"), sweep("2"), both, [case(name="other")], [CASE.id, "other", "bad"])
+    assert cut.regressions == [f"{CASE.id}: passed > no result, of a case that the head was to run"]
+    assert cut.notes == ["bad: in the base alone, failed"]
+
+
 def test_the_table_fits_80_columns_and_shows_what_moved(case: Make) -> None:
     long = "qwen3_moe-fsdp4_ep4-optim_offload_off"
     found = compared([case(name=long)], [case("failed", name=long, loss=0.1, seconds=1.5)])
@@ -162,6 +169,12 @@ def test_the_command_gates_by_its_exit_code(
     reader = Reader.at(outputs)
     reader.location.client.set_tag(reader.find(first).run_id, "baseline", "pinned")
     where = f"outputs={outputs}"
+    cut = named(make_facts(), CASE.id, interrupted=True)
+    both = [cut, named(make_facts(), "second")]
+    night(outputs, 6, make_facts(), named(make_facts(), "second"), experiment="cut")
+    night(outputs, 7, *both, experiment="cut")
+    assert command.main(["experiment=cut", where]) == 1
+    assert f"{CASE.id}: passed > no result" in " ".join(capsys.readouterr().out.split())
     assert command.main(["head=20260102-000000", where]) == 0
     assert f"base {first} (nightly)" in capsys.readouterr().out
     written = outputs / "moved.md"

@@ -183,10 +183,11 @@ def test_a_pipe_among_the_results_is_not_waited_for(outputs: Path, make_facts: M
     launch.mkdir(parents=True, exist_ok=True)
     os.mkfifo(launch / "metrics.jsonl")
     (launch / "launcher.log").write_text("trained")
+    (launch / "config.toml").write_text("steps = 5")  # a trainer's own way to write it
     writer = Writer(Location.at(outputs), outputs / SWEEP, patience=60)
     writer.record(result)
     writer.settle()
     run = recorded(result.folder)
     assert run is not None
     files = Location.at(outputs).client.list_artifacts(run.run_id, "launches/1_train")
-    assert [file.path for file in files] == ["launches/1_train/launcher.log"]
+    assert [Path(file.path).name for file in files] == ["config.toml", "launcher.log"]
