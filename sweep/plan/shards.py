@@ -1,4 +1,8 @@
-"""A suite split over several runners: units that belong together, the longest first."""
+"""A suite split over several runners by architecture, the longest first.
+
+Its cases stay together: they share a checkpoint, and are compared with each other, features with
+base cases too.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from sweep.errors import RequestError
 from sweep.plan import Planned
-
-Unit = tuple[str, str]  # arch, and whether base or feature cases
 
 
 def parse(text: str) -> tuple[int, int]:
@@ -27,30 +29,26 @@ def select(
     Raises RequestError if there is nothing left for this shard.
     """
     index, count = shard
-    times: dict[Unit, float] = {}
+    times: dict[str, float] = {}
     for one in planned:
         cost = 0.0 if one.unavailable else seconds[one.case.id]
-        times[unit_of(one)] = times.get(unit_of(one), 0.0) + cost
+        times[one.case.arch] = times.get(one.case.arch, 0.0) + cost
     packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
     mine = set(packed[index - 1]) if index <= len(packed) else set()
-    found = [one for one in planned if unit_of(one) in mine]
+    found = [one for one in planned if one.case.arch in mine]
     if not found:
-        raise RequestError(f"shard={index}/{count}: there are only {len(times)} units to share out")
+        raise RequestError(
+            f"shard={index}/{count}: there are only {len(times)} architectures to share out"
+        )
     return found
 
 
-def unit_of(one: Planned) -> Unit:
-    """An arch's base cases (a resumed one is one of them), or its feature cases."""
-    is_base = one.case.feature == "base" or bool(one.settings.feature.resume_at)
-    return one.case.arch, "base" if is_base else "features"
-
-
-def pack(times: Mapping[Unit, float], count: int) -> list[list[Unit]]:
+def pack(times: Mapping[str, float], count: int) -> list[list[str]]:
     """`count` lists whose longest is short: longest first, then moves and swaps while they help.
 
     The same times give the same lists, whatever their order.
     """
-    bins: list[list[Unit]] = [[] for _ in range(count)]
+    bins: list[list[str]] = [[] for _ in range(count)]
     loads = [0.0] * count
     for unit in sorted(times, key=lambda unit: (-times[unit], unit)):
         emptiest = loads.index(min(loads))
@@ -61,7 +59,7 @@ def pack(times: Mapping[Unit, float], count: int) -> list[list[Unit]]:
     return bins
 
 
-def _improve(bins: list[list[Unit]], loads: list[float], times: Mapping[Unit, float]) -> bool:
+def _improve(bins: list[list[str]], loads: list[float], times: Mapping[str, float]) -> bool:
     """Shorten the longest list by one move or swap; False if none does."""
     longest = loads.index(max(loads))
     for other in range(len(bins)):
@@ -76,9 +74,7 @@ def _improve(bins: list[list[Unit]], loads: list[float], times: Mapping[Unit, fl
     return False
 
 
-def _exchange(
-    bins: list[list[Unit]], one: int, other: int, unit: Unit, swapped: Unit | None
-) -> None:
+def _exchange(bins: list[list[str]], one: int, other: int, unit: str, swapped: str | None) -> None:
     bins[one].remove(unit)
     bins[other].append(unit)
     if swapped is not None:
