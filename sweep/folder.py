@@ -20,6 +20,7 @@ from sweep.provenance import commit, environment
 
 PLAN = "sweep.json"
 A_DAY = 86_400.0
+ENDED = "ended"  # when its process was done with it; not there while that goes on with it
 LEFT = "left to themselves"  # the driver of a detached sweep
 
 
@@ -121,15 +122,16 @@ def is_dead(driver: str) -> bool:
         return False
 
 
-def is_running(folder: Path) -> bool:
-    """Whether the sweep's own process may still drive it: of another host nobody knows.
+def end(folder: Path) -> None:
+    """Say in sweep.json that its process has nothing more to do, wherever the folder is copied."""
+    write_json(folder / PLAN, {**read_plan(folder), ENDED: time.time()})
 
-    What it began last, it ends with its summary.
-    """
-    driver, summary = str(read_plan(folder)["driver"]), folder / "summary.md"
-    if driver == LEFT or is_dead(driver):
-        return False
-    return not summary.is_file() or summary.stat().st_mtime_ns < (folder / PLAN).stat().st_mtime_ns
+
+def is_running(folder: Path) -> bool:
+    """Whether the sweep's own process may still drive it: of another host nobody knows."""
+    plan = read_plan(folder)
+    driver = str(plan["driver"])
+    return driver != LEFT and not is_dead(driver) and ENDED not in plan
 
 
 def is_old(driver: str) -> bool:

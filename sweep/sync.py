@@ -38,6 +38,7 @@ def main(values: dict[str, str]) -> int:
     location = Location.at(outputs)
     damaged: list[str] = []
     with _alone(outputs):
+        _take_over(location, outputs)
         for folder in sweep_folder.known(outputs):
             try:
                 print(f"{folder.name}: {sync(location, folder)}")
@@ -48,10 +49,32 @@ def main(values: dict[str, str]) -> int:
     return 0
 
 
+def _take_over(location: Location, outputs: Path) -> None:
+    """A store that came here with its folder; raises MachineryError while it may be in use there.
+
+    Its runs are all recorded once more, since they name the store by its old address: each is found
+    in it, and files that were left behind are there again.
+    """
+    place = location.made_in()
+    if place is None:
+        return
+    for folder in filter(_goes_on, sweep_folder.known(outputs)):
+        raise MachineryError(
+            f"{outputs}/mlflow.db was made in {place}, where sweep {folder.name} may still run"
+            f" ({sweep_folder.read_plan(folder)['driver']}): sync once it has ended, or in a day"
+        )
+    location.take_over()
+    print(f"mlflow.db was made in {place}: its files are looked for in {outputs} from now on")
+
+
+def _goes_on(folder: Path) -> bool:
+    driver = str(sweep_folder.read_plan(folder)["driver"])
+    return sweep_folder.is_running(folder) and not sweep_folder.is_old(driver)
+
+
 def sync(location: Location, folder: Path) -> str:
     """Record what a sweep has left out; returns what was done; raises MachineryError."""
-    driver = str(sweep_folder.read_plan(folder)["driver"])
-    if sweep_folder.is_running(folder) and not sweep_folder.is_old(driver):
+    if _goes_on(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
     found, earlier, store = _results(folder), _set_aside(folder), location.shown

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sweep import folder as sweep_folder
 from sweep import report
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError
@@ -33,7 +34,7 @@ def close(
     if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
         with _noted(problems):
             if results or not end.unfinished:
-                report.write(folder, results)
+                _report(folder, results)
         return list(results), problems[0] if problems else None
     judged = list(results)
     with _noted(problems):
@@ -45,13 +46,18 @@ def close(
     with _noted(problems):
         keep(judged)
     with _noted(problems):
-        report.write(folder, judged)
+        _report(folder, judged)
     if complaint := report.draw_all(judged):
         print(complaint, file=sys.stderr)
     if is_recorded:
         with _noted(problems):
             writer.finish(judged, end)
     return judged, problems[0] if problems else None
+
+
+def _report(folder: Path, results: Sequence[Result]) -> None:
+    report.write(folder, results)
+    sweep_folder.end(folder)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sqlite3
 import sys
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
 
 from sweep.errors import MachineryError, RequestError
+from sweep.store import moved
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -55,9 +57,10 @@ class Location:
         """MLFLOW_TRACKING_URI, else a SQLite file in the output folder; raises RequestError."""
         _check_home()
         uri = os.environ.get("MLFLOW_TRACKING_URI")
+        root = outputs.resolve()
+        _check_text(root)
+        files = (root / "artifacts").as_uri()
         if not uri:
-            root = outputs.resolve()
-            _check_text(root)
             if {"%", "?"} & set(str(root)):
                 raise RequestError(
                     f"outputs={outputs}: no address of MLflow's can name a file under it; choose"
@@ -68,7 +71,7 @@ class Location:
                     f"outputs=...{str(outputs)[-60:]}: SQLite opens no file under a name as long;"
                     f" choose one of at most {LONGEST} bytes, or a server (MLFLOW_TRACKING_URI)"
                 )
-            return cls(f"{SQLITE}{root}/mlflow.db", (root / "artifacts").as_uri())
+            return cls(f"{SQLITE}{root}/mlflow.db", files)
         try:
             scheme, _ = urlsplit(uri).scheme, urlsplit(uri).port
         except ValueError as error:
@@ -78,7 +81,8 @@ class Location:
                 f"MLFLOW_TRACKING_URI={uri}: MLflow no longer takes a folder;"
                 " name a server (http://...) or a database (sqlite:///path.db)"
             )
-        return cls(uri)
+        # A server says where its files are; a database would have them in the current folder.
+        return cls(uri, None if scheme in ("http", "https") else files)
 
     @property
     def exists(self) -> bool:
@@ -172,9 +176,8 @@ class Location:
 
         with self.exclusive():
             self._make_tables()
-            client = MlflowClient(tracking_uri=self.uri)
-            self._check_place(client)
-            return client
+            self._check_place()
+            return MlflowClient(tracking_uri=self.uri)
 
     def has(self, run_id: str) -> bool:
         """Whether the store still has the run, deleted or not; raises MachineryError."""
@@ -191,17 +194,25 @@ class Location:
                 raise
         return True
 
-    def _check_place(self, client: MlflowClient) -> None:
-        """MLflow keeps files, and looks for them, where the store was when it was made."""
-        if self.artifacts is None:
-            return
-        here = _path(self.artifacts)
-        for place in {_path(one.artifact_location) for one in client.search_experiments()}:
-            if place.name == here.name and not _same(place, here):
-                raise MachineryError(
-                    f"{self._file} was made in {place.parent}, and its files are there: move it"
-                    f" back, or {MOVE_AWAY.format(file='it')}"
-                )
+    def made_in(self) -> Path | None:
+        """Where a store was made that was moved or copied here with its folder, if it was."""
+        if self._file is None or self.artifacts is None:
+            return None
+        return moved.made_in(self._file, self.artifacts)
+
+    def take_over(self) -> None:
+        """Look for the files of such a store beside it from now on; raises MachineryError."""
+        with self.writing("have its files looked for beside it"):
+            if self._file is not None and self.artifacts is not None:
+                moved.take_over(self._file, self.artifacts)
+
+    def _check_place(self) -> None:
+        if (place := self.made_in()) is not None:
+            outputs = shlex.quote(f"outputs={Path(self._file or '').parent}")
+            raise MachineryError(
+                f"{self._file} was made in {place}, and its files are there: move it back, or"
+                f" python -m sweep.sync {outputs} has them looked for beside it"
+            )
 
     def _make_tables(self) -> None:
         """Under another name first: MLflow can do nothing with a file that was half made.
@@ -241,12 +252,3 @@ def _check_text(root: Path) -> None:
             f"{str(root)!a}: not readable in this locale ({sys.getfilesystemencoding()}): set"
             " PYTHONUTF8=1, or name another folder with outputs=..."
         ) from None
-
-
-def _path(uri: str) -> Path:
-    return Path(unquote(urlsplit(uri).path))
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Also by another way, as through a link."""
-    return one == other or (one.exists() and other.exists() and one.samefile(other))

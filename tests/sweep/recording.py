@@ -70,8 +70,7 @@ def named(facts: Facts, case_id: str, **changed: Any) -> Facts:
 
 def ended(folder: Path, driver: str = DEAD) -> None:
     plan = json.loads((folder / "sweep.json").read_text())
-    (folder / "sweep.json").write_text(json.dumps({**plan, "driver": driver}))
-    (folder / "summary.md").write_text("")
+    write_json(folder / "sweep.json", {**plan, "driver": driver})
 
 
 def synced(outputs: Path) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.errors import MachineryError, RequestError
+from sweep.facts import Facts
 from sweep.store import Location, Reader
+from tests.sweep.recording import judge_again, record
 
 
 @pytest.mark.parametrize(
@@ -97,13 +100,25 @@ def test_a_store_of_another_version_is_told_with_what_to_do(outputs: Path) -> No
 def test_a_store_that_was_moved_is_told_with_where_it_was_made(outputs: Path) -> None:
     client = Location.at(outputs).client
     client.create_experiment("adhoc", Location.at(outputs).artifacts)
-    moved = outputs.rename(outputs.with_name("elsewhere"))
-    with pytest.raises(MachineryError, match=f"made in {outputs}, and its files are there"):
+    moved = outputs.rename(outputs.with_name("else where"))
+    with pytest.raises(MachineryError, match=f"made in {outputs}, .* sweep.sync 'outputs={moved}'"):
         Reader.at(moved).find("latest")
     outputs.symlink_to(moved)  # the same place under its old name
     (moved / "artifacts").mkdir()
     with pytest.raises(RequestError, match="there is none yet"):
         Reader.at(moved).find("latest")
+
+
+def test_the_files_of_a_database_are_in_the_output_folder_and_nowhere_else(
+    outputs: Path, tmp_path: Path, make_facts: Callable[..., Facts],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{outputs}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "mine", make_facts())
+    assert {path.name for path in tmp_path.iterdir()} == {"outputs", "mine"}
+    assert len(list((tmp_path / "mine" / "artifacts").glob("*/artifacts/facts.json"))) == 1
+    assert judge_again(tmp_path / "elsewhere") == 0
 
 
 @pytest.mark.parametrize("uri", ["http://[::1", "http://me:secret@host:port"])

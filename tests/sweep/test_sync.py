@@ -13,12 +13,21 @@ import pytest
 from filelock import FileLock
 
 from sweep.facts import Facts
-from sweep.folder import LEFT
+from sweep.folder import LEFT, end
 from sweep.store import Location, Reader
 from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder
 from tests.sweep.conftest import CASE
-from tests.sweep.recording import DEAD, SWEEP, ended, named, record, sweep_folder, synced
+from tests.sweep.recording import (
+    DEAD,
+    SWEEP,
+    ended,
+    judge_again,
+    named,
+    record,
+    sweep_folder,
+    synced,
+)  # fmt: skip
 
 Make = Callable[..., Facts]
 
@@ -96,6 +105,77 @@ def test_what_another_store_holds_is_recorded_in_this_one_too(
     shutil.copy(empty_store, home / "mlflow.db")
     assert synced(home) == 0
     assert runs(home) == runs(unrecorded)
+
+
+def copied(outputs: Path, home: Path, *left: str) -> Path:
+    """Results with their store on another machine, where nothing is at their old place."""
+    from mlflow.tracking._tracking_service import utils
+
+    utils._artifact_repos_cache.clear()  # what this process knows, another one does not
+    shutil.copytree(outputs, home, ignore=shutil.ignore_patterns("*.lock", *left))
+    outputs.rename(outputs.with_name("another machine's"))
+    return home
+
+
+def test_a_store_that_came_with_its_folder_goes_on_there(
+    unrecorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert synced(unrecorded) == 0
+    reader = Reader.at(unrecorded)
+    reader.location.client.set_tag(reader.find(SWEEP).run_id, "baseline", "pinned")
+    home = copied(unrecorded, tmp_path / "home")
+    assert judge_again(home) == 3
+    assert f"was made in {unrecorded}" in capsys.readouterr().err
+    assert synced(home) == 0
+    assert f"mlflow.db was made in {unrecorded}: its files are" in capsys.readouterr().out
+    assert runs(home) == EVERYTHING
+    for run in (found := Reader.at(home)).location.client.search_runs(["1"]):
+        assert run.info.artifact_uri == f"file://{home}/artifacts/{run.info.run_id}/artifacts"
+    assert [one.sweep_id for one in found.pinned_sweeps()] == [SWEEP]
+    assert not unrecorded.exists()
+    assert judge_again(home) == 1
+    capsys.readouterr()
+    assert synced(home) == 0
+    assert capsys.readouterr().out == f"{SWEEP}: is recorded\n"
+
+
+def test_files_that_a_store_lost_on_its_way_are_there_again(
+    unrecorded: Path, tmp_path: Path
+) -> None:
+    assert synced(unrecorded) == 0
+    home = copied(unrecorded, tmp_path / "home", "artifacts")
+    assert synced(home) == 0
+    assert runs(home) == EVERYTHING
+    reader = Reader.at(home)
+    cases = reader.cases(reader.find(SWEEP))
+    assert [case.facts is not None for case in cases] == [True] * 3
+    assert not unrecorded.exists()
+
+
+def test_a_store_in_use_at_another_place_is_left_alone(
+    unrecorded: Path, tmp_path: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where two machines have the folder under different names."""
+    assert synced(unrecorded) == 0
+    driver = f"other:1:{time.time()}"
+    sweep_folder(unrecorded, make_facts(), sweep_id="20260103-000000")
+    ended(unrecorded / "20260103-000000", driver)
+    home = copied(unrecorded, tmp_path / "home")
+    before = (home / "mlflow.db").read_bytes()
+    assert synced(home) == 3
+    assert f"sweep 20260103-000000 may still run ({driver}): sync once" in capsys.readouterr().err
+    assert (home / "mlflow.db").read_bytes() == before
+
+
+def test_a_sweep_that_ended_is_over_however_its_folder_was_copied(unrecorded: Path) -> None:
+    """A copy's times say nothing: sweep.json may be the newer file."""
+    ended(unrecorded / SWEEP, f"other:1:{time.time()}")
+    (unrecorded / SWEEP / "summary.md").write_text("")
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == []
+    end(unrecorded / SWEEP)
+    assert synced(unrecorded) == 0
+    assert runs(unrecorded) == EVERYTHING
 
 
 def test_the_run_of_a_sweep_that_was_killed_at_its_very_end_is_ended(unrecorded: Path) -> None:
@@ -176,11 +256,9 @@ def test_a_sweep_of_another_machine_is_over_after_a_day(outputs: Path, make_fact
     sweep_folder(outputs, make_facts(), named(make_facts(), "other"))
     (outputs / SWEEP / "other" / "facts.json").unlink()
     ended(outputs / SWEEP, f"no-such-host:1:{time.time() - 3600}")
-    (outputs / SWEEP / "summary.md").unlink()
     assert synced(outputs) == 0
     assert runs(outputs) == []
     ended(outputs / SWEEP, f"no-such-host:1:{time.time() - 90_000}")
-    (outputs / SWEEP / "summary.md").unlink()
     assert synced(outputs) == 0
     assert runs(outputs) == [("case", CASE.id, "FINISHED"), ("sweep", "", "KILLED")]
 
