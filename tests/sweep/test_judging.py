@@ -20,7 +20,7 @@ from sweep.judge import Verdict, closing, unavailable
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
 from sweep.thresholds import Table
 from tests.sweep.conftest import CASE
-from tests.sweep.recording import SWEEP, judge_again, named, record, sweep_folder
+from tests.sweep.recording import DEAD, SWEEP, judge_again, named, record, sweep_folder
 
 Make = Callable[..., Facts]
 
@@ -216,6 +216,7 @@ def test_a_case_that_cannot_run_is_recorded_with_its_reason_and_never_passes(
 
 def test_a_sweep_of_cases_that_cannot_run_makes_no_store(tmp_path: Path) -> None:
     cannot = report.Result(unavailable(CASE, "needs a GPU"), tmp_path / SWEEP / CASE.id, "")
+    write_json(tmp_path / SWEEP / "sweep.json", {"driver": DEAD, "cases": [CASE.id]})
     writer = Writer(Location.at(tmp_path), tmp_path / SWEEP)
     judged, problem = closing.close(writer, tmp_path / SWEEP, [cannot], End())
     assert (judged, problem) == ([cannot], None)
