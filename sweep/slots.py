@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -89,3 +90,24 @@ class SlotRunner(Generic[H]):
             else:
                 self.running[index] = (self._start(index, gpus), gpus)
         return left
+
+
+def makespan(pool: Pool, jobs: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    """Seconds until jobs of (seconds, GPUs) have ended, run as `SlotRunner` does; the most at once.
+
+    Each must fit into the empty pool.
+    """
+    now, most, waiting = 0.0, 0, list(jobs)
+    running: list[tuple[float, tuple[str, ...]]] = []
+    while waiting or running:
+        left = []
+        for seconds, gpus in waiting:
+            taken = pool.take(gpus)
+            if taken is None:
+                left.append((seconds, gpus))
+            else:
+                heapq.heappush(running, (now + seconds, taken))
+        waiting, most = left, max(most, len(running))
+        now, taken = heapq.heappop(running)
+        pool.give_back(taken)
+    return now, most

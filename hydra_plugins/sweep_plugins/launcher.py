@@ -35,11 +35,13 @@ class Observed:
 class SlotLauncher(Observed, LocalLauncher):
     """`submitit_local` that starts a job when a slot is free, and outlives the death of any."""
 
-    def at_once(self, machine: Any, limits: Any) -> int:
-        """How many cases run at a time."""
-        from sweep.slots import Pool
+    def expected(
+        self, machine: Any, limits: Any, cases: Sequence[tuple[float, int]]
+    ) -> tuple[float, int]:
+        """How long cases of (seconds, GPUs) take, and how many run at a time."""
+        from sweep.slots import Pool, makespan
 
-        return Pool(machine, limits).slots
+        return makespan(Pool(machine, limits), cases)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

@@ -5,7 +5,7 @@ import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,15 @@ class ArrayLauncher(Observed, SlurmLauncher):
 
     detachable = True
 
-    def at_once(self, machine: Any, limits: Any) -> int:
-        """How many cases run at a time, if the cluster has room."""
-        return int(self.params["array_parallelism"])
+    def expected(
+        self, machine: Any, limits: Any, cases: Sequence[tuple[float, int]]
+    ) -> tuple[float, int]:
+        """How long cases of (seconds, GPUs) take, and how many run, if the cluster has room."""
+        from sweep.machine import Machine
+        from sweep.slots import Pool, makespan
+
+        pool = Pool(Machine(), replace(limits, slots=int(self.params["array_parallelism"])))
+        return makespan(pool, [(seconds, 0) for seconds, _ in cases])
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

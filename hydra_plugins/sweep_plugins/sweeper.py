@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -31,7 +32,8 @@ class CaseSweeper(BasicSweeper):
         if not isinstance(launcher, Observed):
             raise RequestError(f"{type(launcher).__name__}: choose hydra/launcher=local or slurm")
         if request.plan_only:
-            request.show(planned, launcher.at_once(machine, planned[0].settings.launch))
+            limits = planned[0].settings.launch
+            request.show(planned, partial(launcher.expected, machine, limits))
             sys.exit(0)
         if request.detach and not launcher.detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,11 +11,14 @@ from rich.text import Text
 from sweep.plan import Planned, estimates
 from sweep.report.lines import say
 
+# The cases' (seconds, GPUs) -> seconds until all have ended, and how many run at once
+Expected = Callable[[Sequence[tuple[float, int]]], tuple[float, int]]
+
 
 def show(
     planned: Sequence[Planned],
     seconds: Mapping[str, float],
-    slots: int,
+    expected: Expected,
     console: Console | None = None,
 ) -> None:
     """Print one line a case, why some cannot run here, and the sums."""
@@ -30,7 +33,7 @@ def show(
     console.print(table)
     for reason, cases in _reasons(planned).items():
         say(console, f"not here, {reason}: {', '.join(cases)}", "dim")
-    say(console, totals(planned, seconds, slots), "bold")
+    say(console, totals(planned, seconds, expected), "bold")
 
 
 def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
@@ -42,12 +45,14 @@ def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
     return found
 
 
-def totals(planned: Sequence[Planned], seconds: Mapping[str, float], slots: int) -> str:
+def totals(planned: Sequence[Planned], seconds: Mapping[str, float], expected: Expected) -> str:
     """The sums, as one line."""
     launches = sum(map(estimates.launches, planned))
     available = [one for one in planned if one.unavailable is None]
-    minutes = sum(seconds[one.case.id] for one in available) / 60 / slots
+    whole, at_once = expected(
+        [(seconds[one.case.id], one.settings.gpus_per_node) for one in available]
+    )
     return (
         f"{len(planned)} cases, {launches} launches; {len(planned) - len(available)} unavailable;"
-        f" about {minutes:.0f} min, {slots} at a time"
+        f" about {whole / 60:.0f} min, {at_once} at a time"
     )

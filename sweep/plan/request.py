@@ -84,8 +84,8 @@ class Request:
         recorded = history.durations(self.outputs, device, estimates.cut_off())
         return estimates.seconds(planned, recorded)
 
-    def show(self, planned: Sequence[Planned], slots: int) -> None:
-        """Print the plan; so many cases run at a time."""
+    def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:
+        """Print the plan; `expected` says how long its launcher takes."""
         if self.earlier is not None:
             planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
-        listing.show(planned, self.seconds(planned), slots)
+        listing.show(planned, self.seconds(planned), expected)

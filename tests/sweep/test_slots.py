@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sweep import slots
 from sweep.machine import Machine
 from sweep.schema import LaunchConf
-from sweep.slots import Pool, SlotRunner
+from sweep.slots import Pool, SlotRunner, makespan
 
 
 @dataclass
@@ -98,3 +98,12 @@ def test_every_job_runs_once_within_the_bounds(
     scene.run()
     assert sorted(scene.ended) == list(range(len(jobs)))
     assert scene.most <= (bound or len(gpus) * cases_per_gpu)
+
+
+def test_what_is_foreseen_counts_the_gpus_of_each_case() -> None:
+    four = Machine(tuple("0123"))
+    assert makespan(Pool(four, LaunchConf()), [(60.0, 4)] * 3) == (180.0, 1)
+    assert makespan(Pool(four, LaunchConf(cases_per_gpu=2)), [(60.0, 4)] * 3) == (120.0, 2)
+    assert makespan(Pool(four, LaunchConf()), [(60.0, 2), (90.0, 4), (60.0, 2)]) == (150.0, 2)
+    assert makespan(Pool(Machine(), LaunchConf(slots=2)), [(10.0, 0)] * 3) == (20.0, 2)
+    assert makespan(Pool(Machine(), LaunchConf()), []) == (0.0, 0)

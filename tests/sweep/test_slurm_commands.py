@@ -20,7 +20,7 @@ from sweep.case import plain, restored, settings_of
 from sweep.errors import MachineryError
 from sweep.job_end import DIED, JobEnd
 from sweep.root_cause import rank_of
-from sweep.schema import Device, LayoutConf, Settings
+from sweep.schema import Device, LaunchConf, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes
 from sweep.slurm.arrays import Shape, arrays, minutes, shape_of
 from sweep.slurm.cluster import GONE, Queue
@@ -101,6 +101,11 @@ def test_a_setting_that_submitit_does_not_have_is_an_error(says: Says, tmp_path:
     launcher.observer = SimpleNamespace(folder=tmp_path)
     with pytest.raises(MachineryError, match=r"not be submitted: .*speed"):
         launcher._submit({"speed": "high"}, ["settings"])
+
+
+def test_a_plan_expects_of_the_cluster_what_may_run_at_once() -> None:
+    launcher, cases = ArrayLauncher(**{**PARAMS, "array_parallelism": 2}), [(60.0, 4)] * 3
+    assert launcher.expected(CPU, LaunchConf(), cases) == (120.0, 2)
 
 
 def test_an_alarm_does_not_ring_late() -> None:

@@ -226,10 +226,11 @@ def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any
 def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) -> None:
     one = planned("qwen3_moe", "resume")
     stuck = Planned(one.case, one.settings, one.overrides, "needs a GPU")
-    listing.show([planned("llama"), stuck], estimates.seconds([planned("llama"), stuck], {}), 2)
+    listing.show([planned("llama"), stuck], estimates.seconds([planned("llama"), stuck], {}),
+                 lambda _cases: (200.0, 2))  # fmt: skip
     text = capsys.readouterr().out
     assert "needs a GPU" in text
-    assert "2 cases, 3 launches; 1 unavailable; about 0 min, 2 at a time" in text
+    assert "2 cases, 3 launches; 1 unavailable; about 3 min, 2 at a time" in text
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -239,8 +240,8 @@ def test_a_plan_fits_the_terminal(width: int) -> None:
     case = longest.case.model_copy(update={"id": "nemotron_h-dp2_cp2_ep4-optim_offload_off"})
     stuck = Planned(case, longest.settings, longest.overrides, reason)
     out = io.StringIO()
-    listing.show([planned("llama"), stuck], {planned("llama").case.id: 60.0}, 1,
-                 Console(file=out, width=width))  # fmt: skip
+    listing.show([planned("llama"), stuck], {planned("llama").case.id: 60.0},
+                 lambda _cases: (60.0, 1), Console(file=out, width=width))  # fmt: skip
     assert max(map(len, out.getvalue().splitlines())) <= width
     assert f"not here, {reason}: {case.id}" in " ".join(out.getvalue().split())
 
