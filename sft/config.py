@@ -16,6 +16,7 @@ DTYPES = ("float32", "bfloat16")
 CHECKPOINTING = ("none", "full", "selective")
 EP_BACKENDS = ("all_to_all", "deepep")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
+ATTENTION = ("sdpa", "flex")
 
 
 @dataclass
@@ -26,6 +27,8 @@ class ModelConfig:
     """float32, or bfloat16 parameters with gradients reduced in float32."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped in training."""
+    attention: str = "sdpa"
+    """The kernel of softmax attention: sdpa (torch's scaled dot product attention) or flex."""
 
 
 @dataclass
@@ -156,6 +159,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={value} must be 1 or more")
     check_memory(config.memory, layout, config.model.dtype)
     check_ranges(config)
+    check_kernels(config.model)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -195,6 +199,19 @@ def check_ranges(config: Config) -> None:
         raise ConfigError(
             "data.packed=false computes documents one by one, of which ranks have different "
             "numbers; use layout.dp_shard=1 and layout.cp=1"
+        )
+
+
+def check_kernels(model: ModelConfig) -> None:
+    """Reject kernels that there are not, or that cannot do what is asked; raises `ConfigError`."""
+    if model.attention not in ATTENTION:
+        raise ConfigError(
+            f"model.attention={model.attention} must be one of {', '.join(ATTENTION)}"
+        )
+    if model.attention == "flex" and model.attention_dropout:
+        raise ConfigError(
+            f"model.attention_dropout={model.attention_dropout}: FlexAttention drops nothing; "
+            "use model.attention=sdpa"
         )
 
 

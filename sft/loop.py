@@ -17,6 +17,7 @@ from sft import balance, checkpoint, choices, counters, data, gradients, model, 
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
+from sft.kernels import check_device
 from sft.memory import apply
 from sft.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
 from sft.optimizer import make_optimizer
@@ -30,6 +31,7 @@ class Trainer:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
+        check_device(config.model, ranks.device)
         self.model = model.load(config)
         apply.place(self.model, config.memory, ranks.device)
         self.balance = balance.Balance(self.model, config, ranks)

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
-from sft import choices, experts, tables
+from sft import choices, experts, kernels, tables
 from sft.config import Config, LayoutConfig, MemoryConfig
 from sft.context import attention
 from sft.context.install import install
@@ -42,7 +42,7 @@ def load(config: Config) -> PreTrainedModel:
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, config.model.dtype),
-            attn_implementation=attention.NAME,
+            attn_implementation=attention.NAMES[config.model.attention],
             # the plain loop over experts breaks the compiler's graph six times a layer
             experts_implementation="grouped_mm" if expert_count(published) else None,
             distributed_config=distributed_config(config),
@@ -56,7 +56,7 @@ def load(config: Config) -> PreTrainedModel:
     freeze_biases(model)
     one_dtype_a_group(model)
     tables.reload(model, path)
-    install(model)
+    kernels.check_model(config.model, published.model_type, install(model))
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()

@@ -2,7 +2,8 @@
 
 Registered with transformers' `AttentionInterface`, so that it serves every model that asks the
 interface, with sinks, sliding windows, few key/value heads, latent attention and indexers alike.
-One process computes with the same function, without the exchange.
+One process computes with the same function, without the exchange. The kernel is torch's scaled
+dot product attention, or FlexAttention where the model's masks are made for that.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from sft.context import flex
 from sft.context.exchange import divisible, heads_for_sequence, sequence_for_heads
 from sft.context.sequence import Sequence, current
 
-NAME = "ulysses"
+NAMES = {"sdpa": "ulysses", "flex": "ulysses_flex"}
+"""`model.attention` -> transformers' `attn_implementation`; they differ in their masks."""
 
 
 def register() -> None:
-    """Make `attn_implementation="ulysses"` known to transformers, with boolean masks."""
-    AttentionInterface.register(NAME, ulysses_attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    """Make both names known to transformers: with boolean masks, and FlexAttention's."""
+    for kernel, create_mask in (("sdpa", sdpa_mask), ("flex", flex.block_mask)):
+        AttentionInterface.register(NAMES[kernel], ulysses_attention)
+        AttentionMaskInterface.register(NAMES[kernel], create_mask)
 
 
 def ulysses_attention(
@@ -32,7 +37,7 @@ def ulysses_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | BlockMask | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     s_aux: Tensor | None = None,
@@ -60,7 +65,10 @@ def ulysses_attention(
         attention_mask = keep_picks(attention_mask, indices)
     if token_mask is not None:
         attention_mask = torch.cat([token_mask, attention_mask], dim=-1)
-    out = attend(query, key, value, attention_mask, scaling, dropout, s_aux)
+    if isinstance(attention_mask, BlockMask):
+        out = flex.attend(query, key, value, attention_mask, scaling, s_aux)
+    else:
+        out = attend(query, key, value, attention_mask, scaling, dropout, s_aux)
     out = sequence_for_heads(out, sequence, seq_dim=2, head_dim=1)
     return out.transpose(1, 2).contiguous(), None
 

@@ -2,7 +2,8 @@
 
 A model builds its masks from the tokens it is given, which under context parallelism are a slice,
 and gpt_oss does not hand its positions on at all (documents of a pack then see each other). So
-every mask function a modeling module uses is wrapped to see the whole sequence.
+every mask function a modeling module uses is wrapped to see the whole sequence. Where
+transformers looks for documents we do: for a row of one it would make another kind of mask.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ from typing import Any
 from torch import Tensor
 from transformers import masking_utils
 
-from sft.context.sequence import Sequence, active
+from sft.context.replace import replace
+from sft.context.sequence import Sequence, active, document_ids
 
 
 def install(modeling: ModuleType) -> list[str]:
     """Wrap the mask functions that a modeling module imported; returns their names."""
+    replace(masking_utils, "find_packed_sequence_indices", _documents)
     names = [name for name in vars(modeling) if _takes_positions(name)]
     for name in names:
         setattr(modeling, name, _over_whole_sequence(getattr(masking_utils, name)))
     return names
+
+
+def _documents(sequence: Sequence, position_ids: Tensor) -> Tensor:
+    return document_ids(position_ids)
 
 
 def _takes_positions(name: str) -> bool:

@@ -27,7 +27,7 @@ ATTENTION = frozenset(
         "efficient_attention",
         "cudnn_attention",
     )
-)
+) | {torch.ops.higher_order.flex_attention}
 EXCHANGES = ("all_to_all", "all_gather", "exchange_rows")
 
 

@@ -52,6 +52,8 @@ EVIDENCE = (
              "no expert received a token from another rank: expert parallelism was off"),
     Evidence("indexer_keys_dropped", _is_on("indexer"), _any_positive,
              "the indexer kept every key"),
+    Evidence("flex_attention_calls", lambda asked: asked.get("attention") == "flex", _all_positive,
+             "no layer attended by FlexAttention"),
     Evidence("recomputed_layers", lambda asked: asked.get("ac", "none") != "none", _all_positive,
              "no layer was recomputed: activation checkpointing was off"),
     Evidence("operators_kept", lambda asked: asked.get("ac") == "selective", _all_positive,

@@ -13,6 +13,7 @@ from omegaconf import MISSING
 from sweep.schema.case import (
     ActivationCheckpointing,
     ArchConf,
+    Attention,
     DataConf,
     Device,
     Dtype,
@@ -39,10 +40,11 @@ from sweep.schema.trainer import (
 )
 
 __all__ = [
-    "TRAINERS", "ActivationCheckpointing", "ArchConf", "CommandConf", "DataConf", "Device", "Dtype",
-    "ExpertDispatch", "FeatureConf", "HfSharding", "HfTrainerConf", "LaunchConf", "LaunchMode",
-    "LayoutConf", "MetricsConf", "MetricsFormat", "OptimConf", "PrimeRlConf", "ResumeConf",
-    "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf", "TrainerConf", "register",
+    "TRAINERS", "ActivationCheckpointing", "ArchConf", "Attention", "CommandConf", "DataConf",
+    "Device", "Dtype", "ExpertDispatch", "FeatureConf", "HfSharding", "HfTrainerConf", "LaunchConf",
+    "LaunchMode", "LayoutConf", "MetricsConf", "MetricsFormat", "OptimConf", "PrimeRlConf",
+    "ResumeConf", "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf", "TrainerConf",
+    "register",
 ]  # fmt: skip
 
 

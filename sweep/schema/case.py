@@ -23,6 +23,13 @@ class ExpertDispatch(Enum):
     deepep = "deepep"
 
 
+class Attention(Enum):
+    """The kernel of softmax attention."""
+
+    sdpa = "sdpa"  # torch's scaled dot product attention
+    flex = "flex"  # torch's FlexAttention
+
+
 class Dtype(Enum):
     """Type of the parameters; comparisons between layouts are only exact in float32."""
 
@@ -76,6 +83,7 @@ class FeatureConf:
     optim_offload: bool = False
     full_offload: bool = False
     ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
+    attention: Attention = Attention.sdpa
     packed: bool = True  # false: each document of a row is computed by itself
     # save after each of these steps, and go on from there in fresh processes, one after another
     resume_at: list[int] = field(default_factory=list)

@@ -9,13 +9,14 @@ from typing import Any
 
 from sweep.case import plain
 from sweep.errors import RequestError
-from sweep.schema import Dtype, ExpertDispatch, Settings
+from sweep.schema import Attention, Device, Dtype, ExpertDispatch, Settings
 from sweep.trainers import sft_faults
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
-MEMORY = (*SWITCHES, "compile_backend")
+KERNELS = ("attention",)
+MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
 
@@ -31,13 +32,8 @@ class SftTrainer(ModuleTrainer):
         """
         feature, layout = settings.feature, settings.layout
         _check(settings)
-        if feature.ep_backend is ExpertDispatch.deepep:
-            if find_spec("deep_ep") is None:
-                return "DeepEP dispatch needs the deep_ep package, which is not installed"
-            if layout.ep == 1:
-                return "DeepEP dispatch needs experts on more ranks than one"
-            if settings.dtype is not Dtype.bfloat16:
-                return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
+        if reason := _no_deepep(settings) or _no_flex(settings):
+            return reason
         if feature.full_offload and layout.world_size == 1:
             return "full offloading is FSDP's, which one process does not have"
         if not feature.packed and layout.world_size > 1:
@@ -55,6 +51,7 @@ class SftTrainer(ModuleTrainer):
                 "path": str(model),
                 "dtype": settings.dtype.value,
                 "attention_dropout": settings.attention_dropout,
+                **{key: feature[key] for key in KERNELS},
             },
             "data": {"path": None, **asdict(settings.data), "packed": settings.feature.packed},
             "optim": asdict(settings.optim),
@@ -67,6 +64,32 @@ class SftTrainer(ModuleTrainer):
             "profile_step": settings.profile_step,
             "fault": settings.fault,
         }
+
+
+def _no_deepep(settings: Settings) -> str | None:
+    """What DeepEP lacks for a case that asks for it."""
+    if settings.feature.ep_backend is not ExpertDispatch.deepep:
+        return None
+    if find_spec("deep_ep") is None:
+        return "DeepEP dispatch needs the deep_ep package, which is not installed"
+    if settings.layout.ep == 1:
+        return "DeepEP dispatch needs experts on more ranks than one"
+    if settings.dtype is not Dtype.bfloat16:
+        return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
+    return None
+
+
+def _no_flex(settings: Settings) -> str | None:
+    """What FlexAttention lacks for a case that asks for it."""
+    if settings.feature.attention is not Attention.flex:
+        return None
+    if settings.device is Device.cpu:
+        return "FlexAttention has no backward on a CPU"
+    if settings.arch.indexer:
+        return "an indexer's picks need masks written out, which FlexAttention has none of"
+    if settings.attention_dropout:
+        return "FlexAttention drops no attention weights"
+    return None
 
 
 def _check(settings: Settings) -> None:

@@ -36,6 +36,11 @@ def test_a_file_overrides_the_defaults_it_names(config_file: Path) -> None:
         ({"steps": "many"}, "steps"),
         ({"steps": 0}, "steps=0 must be 1 or more"),
         ({"model": {"dtype": "float8"}}, "float32, bfloat16"),
+        ({"model": {"attention": "flash"}}, "model.attention=flash must be one of sdpa, flex"),
+        (
+            {"model": {"attention": "flex", "attention_dropout": 0.1}},
+            "model.attention_dropout=0.1: FlexAttention drops nothing; use model.attention=sdpa",
+        ),
         ({"data": {"seq_len": 510}, "layout": {"cp": 4}}, "use 512"),
         ({"data": {"global_batch": 6}, "layout": {"dp_shard": 4}}, "use 8"),
         ({"memory": {"compile_backend": "eager"}}, "set memory.compile as well"),

@@ -10,7 +10,7 @@ import pytest
 
 from sweep import schema, trainers
 from sweep.errors import RequestError
-from sweep.schema import Settings
+from sweep.schema import Attention, Device, Settings
 from sweep.trainers import sft_faults
 from tests.sweep.adapters import case_for, launched
 
@@ -48,6 +48,32 @@ def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None
     assert "one by one" in str(trainers.load("sft").unavailable(settings))
     settings.layout = schema.LayoutConf(world_size=1, dp_shard=1, cp=1, ep=1)
     assert trainers.load("sft").unavailable(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "indexer", "dropout", "said"),
+    [
+        (Device.cpu, False, 0.0, "no backward on a CPU"),
+        (Device.cuda, True, 0.0, "an indexer's picks"),
+        (Device.cuda, False, 0.1, "drops no attention weights"),
+        (Device.cuda, False, 0.0, None),
+    ],
+)
+def test_flex_attention_is_unavailable_where_the_trainer_refuses_it(
+    settings: Settings, device: Device, indexer: bool, dropout: float, said: str | None
+) -> None:
+    settings.feature.attention = Attention.flex
+    settings.device, settings.attention_dropout = device, dropout
+    settings.arch.indexer = indexer
+    reason = trainers.load("sft").unavailable(settings)
+    assert reason is None if said is None else said in str(reason)
+
+
+def test_kernels_are_the_models_and_not_the_memorys(settings: Settings, tmp_path: Path) -> None:
+    settings.feature.attention = Attention.flex
+    [config] = configs(settings, tmp_path)
+    assert config["model"]["attention"] == "flex"
+    assert "attention" not in config["memory"]
 
 
 @pytest.mark.parametrize(
