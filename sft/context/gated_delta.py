@@ -21,6 +21,7 @@ from sft.context.recurrence import (
     from_chunks,
     heads_like,
     in_chunks,
+    states_at_start,
     whole_sequence,
 )
 from sft.context.replace import replace
@@ -87,15 +88,9 @@ def gated_delta_rule(
     right = torch.cat([beta * value, beta * key * seen], dim=-1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     writes, corrections = solved.split([value.shape[-1], key.shape[-1]], dim=-1)
+    kept = (key * inside[..., -1, :].unsqueeze(-1)).mT  # of what is written, at its chunk's end
+    added, erased = (kept @ solved).split([value.shape[-1], key.shape[-1]], dim=-1)
+    survives = torch.eye(key.shape[-1], dtype=key.dtype, device=key.device) * seen[..., -1:, :]
+    state = states_at_start(survives - erased, added)
     attention = query @ key.mT * inside
-    kept = key * inside[..., -1, :].unsqueeze(-1)
-    state = torch.zeros_like(key[:, :, 0].mT @ value[:, :, 0])
-    per_chunk = (writes, corrections, query * seen, attention, kept, seen[..., -1:, :])
-    out = []
-    for write, correct, read, attend, keep, survive in zip(
-        *(x.unbind(2) for x in per_chunk), strict=True
-    ):
-        written = write - correct @ state
-        out.append(read @ state + attend @ written)
-        state = state * survive + keep.mT @ written
-    return torch.stack(out, dim=2)
+    return (query * seen) @ state + attention @ (writes - corrections @ state)

@@ -6,7 +6,9 @@ chunk. Documents are told apart by masks, whose shapes do not depend on the data
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -94,3 +96,38 @@ def decay_from_chunk_before(log_decay: Tensor, documents: Tensor) -> Tensor:
     before = F.pad(documents[..., :-1, -1], (1, 0), value=-2)
     continues = documents == before.unsqueeze(-1)
     return log_decay.cumsum(-1).masked_fill(~continues, -math.inf).exp()
+
+
+def states_at_start(transition: Tensor, added: Tensor) -> Tensor:
+    """The state S <- transition S + added before each chunk, zero before the first.
+
+    transition [batch, heads, chunks, n, n], added [batch, heads, chunks, n, m]; returns added's
+    shape. One operator to a compiler, whose graph would grow with a loop over the chunks.
+    """
+    return torch.ops.sft.states_at_start(transition, added)  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("sft::states_at_start", mutates_args=())
+def _states_at_start(transition: Tensor, added: Tensor) -> Tensor:
+    states = added.new_zeros(added.shape)
+    before = states.flatten(0, 1).unbind(1)
+    steps = zip(transition.flatten(0, 1).unbind(1), added.flatten(0, 1).unbind(1), strict=True)
+    for at, (matrix, new) in enumerate(itertools.islice(steps, len(before) - 1)):
+        torch.baddbmm(new, matrix, before[at], out=before[at + 1])
+    return states
+
+
+def _keep_states(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], output)
+
+
+def _states_at_start_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The same recurrence from the last chunk to the first, with the matrices transposed."""
+    transition, states = ctx.saved_tensors
+    last_first = states_at_start(transition.mT.flip(2), gradient.flip(2))
+    added = last_first.flip(2)
+    return added @ states.mT, added
+
+
+_states_at_start.register_fake(lambda _transition, added: added.new_empty(added.shape))
+_states_at_start.register_autograd(_states_at_start_back, setup_context=_keep_states)

@@ -8,6 +8,7 @@ from itertools import accumulate
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from sft.context.sequence import Sequence, document_ids
 
@@ -47,3 +48,12 @@ def assert_same(ours: Tensor, theirs: Tensor, inputs: Inputs, tolerance: float) 
     pairs += zip(gradients(ours, inputs), gradients(theirs, inputs), strict=True)
     for mine, other in pairs:
         assert (mine - other).abs().max() <= tolerance * other.abs().max()
+
+
+def operators(function: Callable[..., Tensor], inputs: Inputs) -> int:
+    """How many operators a compiler sees in the function and its gradients."""
+
+    def both(parts: Inputs) -> list[Tensor]:
+        return gradients(function(**parts), parts)
+
+    return len(make_fx(both)(dict(inputs)).graph.nodes)

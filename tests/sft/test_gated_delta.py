@@ -13,7 +13,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
 
 from sft.context import convolution, gated_delta, mamba
 from sft.context.sequence import Sequence, computing
-from tests.sft.packs import Inputs, assert_same, each_alone, pack
+from tests.sft.packs import Inputs, assert_same, each_alone, operators, pack
 
 LENGTHS = (1, 15, 32, 5, 70, 2)  # ends on and off the chunks' edges; documents of many chunks
 CHUNK = 16
@@ -87,6 +87,14 @@ def test_not_even_the_rounding_of_a_strongly_decaying_document_reaches_the_next(
     }
     before, after = (delta_rule_in(pack(lengths), x)[:, second] for x in (inputs, changed))
     assert torch.equal(before, after)
+
+
+def test_a_long_sequence_is_no_larger_a_graph_to_compile_than_a_short_one() -> None:
+    def graph(length: int) -> int:
+        with computing(pack((length - 10, 10))):
+            return operators(delta_rule, delta_inputs(length))
+
+    assert graph(length=10 * CHUNK) == graph(length=2 * CHUNK)
 
 
 def test_a_cache_is_refused() -> None:

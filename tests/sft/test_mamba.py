@@ -13,7 +13,7 @@ from transformers.models.nemotron_h import modeling_nemotron_h as modeling
 
 from sft.context import mamba
 from sft.context.sequence import Sequence, computing
-from tests.sft.packs import Inputs, assert_same, each_alone, pack
+from tests.sft.packs import Inputs, assert_same, each_alone, operators, pack
 
 LENGTHS = (1, 15, 32, 5, 70, 2)
 CHUNK = 16
@@ -92,6 +92,16 @@ def test_nothing_of_a_document_reaches_the_next() -> None:
     }
     before, after = (scan_in(pack(lengths), weights, x)[:, second] for x in (inputs, changed))
     assert torch.equal(before, after)
+
+
+def test_a_long_sequence_is_no_larger_a_graph_to_compile_than_a_short_one() -> None:
+    weights = parameters()
+
+    def graph(length: int) -> int:
+        with computing(pack((length - 10, 10))):
+            return operators(lambda **part: scan_with(weights, **part), scan_inputs(length))
+
+    assert graph(length=10 * CHUNK) == graph(length=2 * CHUNK)
 
 
 def test_the_fused_kernel_steps_aside_for_a_sequence() -> None:
