@@ -17,6 +17,7 @@ CHECKPOINTING = ("none", "full", "selective")
 EP_BACKENDS = ("all_to_all", "deepep")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 ATTENTION = ("sdpa", "flex")
+LINEAR_ATTENTION = ("torch", "fla")
 
 
 @dataclass
@@ -29,6 +30,8 @@ class ModelConfig:
     """Share of attention weights dropped in training."""
     attention: str = "sdpa"
     """The kernel of softmax attention: sdpa (torch's scaled dot product attention) or flex."""
+    linear_attention: str = "torch"
+    """What computes gated delta nets: torch's operators, or fla (flash-linear-attention)."""
 
 
 @dataclass
@@ -204,14 +207,18 @@ def check_ranges(config: Config) -> None:
 
 def check_kernels(model: ModelConfig) -> None:
     """Reject kernels that there are not, or that cannot do what is asked; raises `ConfigError`."""
-    if model.attention not in ATTENTION:
-        raise ConfigError(
-            f"model.attention={model.attention} must be one of {', '.join(ATTENTION)}"
-        )
+    for key, choices in (("attention", ATTENTION), ("linear_attention", LINEAR_ATTENTION)):
+        if (chosen := getattr(model, key)) not in choices:
+            raise ConfigError(f"model.{key}={chosen} must be one of {', '.join(choices)}")
     if model.attention == "flex" and model.attention_dropout:
         raise ConfigError(
             f"model.attention_dropout={model.attention_dropout}: FlexAttention drops nothing; "
             "use model.attention=sdpa"
+        )
+    if model.linear_attention == "fla" and find_spec("fla") is None:
+        raise ConfigError(
+            "model.linear_attention=fla needs the package flash-linear-attention; install it "
+            "(pip install flash-linear-attention) or use torch"
         )
 
 

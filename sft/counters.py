@@ -10,6 +10,7 @@
 | `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |
 | `choices_fingerprint` | which experts and keys were chosen: see `sft/choices.py` |
 | `flex_attention_calls` | attention layers computed by FlexAttention, recomputed ones included |
+| `fla_calls` | gated delta nets computed by flash-linear-attention, recomputed ones included |
 | `recomputed_layers` | decoder layers computed again by activation checkpointing |
 | `operators_kept` | results kept by selective checkpointing; compiled, counted in compiling |
 | `act_offload_bytes` | bytes of activations moved to the CPU |
@@ -34,9 +35,9 @@ from torch import Tensor
 from torch.library import CustomOpDef
 
 EFFECTS = (
-    "act_offload_bytes", "cp_bytes_exchanged", "ep_tokens_received", "flex_attention_calls",
-    "graphs_captured", "indexer_keys_dropped", "operators_kept", "optim_offload_bytes",
-    "params_on_cpu", "recomputed_layers",
+    "act_offload_bytes", "cp_bytes_exchanged", "ep_tokens_received", "fla_calls",
+    "flex_attention_calls", "graphs_captured", "indexer_keys_dropped", "operators_kept",
+    "optim_offload_bytes", "params_on_cpu", "recomputed_layers",
 )  # fmt: skip
 """Reported in any case: what was never counted had no effect, and a check must see that."""
 

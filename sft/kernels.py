@@ -17,6 +17,10 @@ def check_device(config: ModelConfig, device: torch.device) -> None:
         raise ConfigError(
             "model.attention=flex: FlexAttention has no backward on a CPU; use model.attention=sdpa"
         )
+    if config.linear_attention == "fla" and device.type == "cpu":
+        raise ConfigError(
+            "model.linear_attention=fla: its kernels need a GPU; use model.linear_attention=torch"
+        )
 
 
 def check_model(config: ModelConfig, model_type: str, replaced: dict[str, list[str]]) -> None:
@@ -25,4 +29,9 @@ def check_model(config: ModelConfig, model_type: str, replaced: dict[str, list[s
         raise ConfigError(
             f"model.attention=flex: {model_type} narrows its masks to the keys that it picks, and "
             "needs them written out; use model.attention=sdpa"
+        )
+    if config.linear_attention == "fla" and not replaced["gated_delta"]:
+        raise ConfigError(
+            f"model.linear_attention=fla: {model_type} has no gated delta net; "
+            "use model.linear_attention=torch"
         )

@@ -127,7 +127,13 @@ class Trainer:
     def sequence(self, rows: Row) -> Sequence:
         """What the ranks that share these rows compute together."""
         positions = rows["position_ids"]
-        return Sequence(positions, document_ids(positions), rows["input_ids"], self.ranks.cp_group)
+        return Sequence(
+            positions,
+            document_ids(positions),
+            rows["input_ids"],
+            self.ranks.cp_group,
+            fla=self.config.model.linear_attention == "fla",
+        )
 
     def trained_tokens(self, batch: Row) -> Tensor:
         """Tokens under the loss in this rank's slice."""

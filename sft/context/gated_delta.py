@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sft.context import fla
 from sft.context.exchange import sequence_for_heads
 from sft.context.recurrence import (
     decay_between,
@@ -54,6 +55,9 @@ def chunk_gated_delta_rule(
     if initial_state is not None or output_final_state:
         raise ValueError("a packed sequence has no one state to cache: pass use_cache=False")
     whole = whole_sequence(sequence, query, key, value, g, beta)
+    if sequence.fla:
+        out = fla.gated_delta_rule(*whole, l2norm=use_qk_l2norm_in_kernel)
+        return sequence_for_heads(out, sequence, seq_dim=1, head_dim=2), None
     q, k, v, log_decay, beta = (in_chunks(heads_like(x, whole[2]), chunk_size) for x in whole)
     if use_qk_l2norm_in_kernel:
         q, k = l2norm(q), l2norm(k)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -23,6 +25,8 @@ class Sequence:
     """[batch, seq] tokens."""
     group: dist.ProcessGroup | None = None
     """The ranks that hold its slices; None when one rank holds it all."""
+    fla: bool = False
+    """Whether flash-linear-attention's kernels compute the gated delta rule."""
     place: Tensor = field(init=False)
     """This rank's place among them, to compute with: as a number it would be part of a compiled
     graph, and ranks whose graphs differ may order their collectives differently, and wait forever.
@@ -46,6 +50,14 @@ class Sequence:
     def group_name(self) -> str:
         """The group's name, which operators take in its place."""
         return "" if self.group is None else self.group.group_name
+
+    @cached_property
+    def cu_seqlens(self) -> Tensor:
+        """[documents + 1] where each begins, its rows laid end to end, and where the last ends."""
+        documents = self.document_ids
+        begins = torch.ones_like(documents, dtype=torch.bool)
+        begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+        return F.pad(begins.flatten().nonzero().squeeze(1), (0, 1), value=documents.numel())
 
     def local(self, x: Tensor, dim: int = 1) -> Tensor:
         """This rank's slice of a whole-sequence tensor, in the same graph on every rank."""

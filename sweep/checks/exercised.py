@@ -54,6 +54,8 @@ EVIDENCE = (
              "the indexer kept every key"),
     Evidence("flex_attention_calls", lambda asked: asked.get("attention") == "flex", _all_positive,
              "no layer attended by FlexAttention"),
+    Evidence("fla_calls", lambda asked: asked.get("linear_attention") == "fla", _all_positive,
+             "flash-linear-attention computed no layer"),
     Evidence("recomputed_layers", lambda asked: asked.get("ac", "none") != "none", _all_positive,
              "no layer was recomputed: activation checkpointing was off"),
     Evidence("operators_kept", lambda asked: asked.get("ac") == "selective", _all_positive,

@@ -22,6 +22,7 @@ from sweep.schema.case import (
     LaunchConf,
     LaunchMode,
     LayoutConf,
+    LinearAttention,
     OptimConf,
     ScaleConf,
 )
@@ -42,9 +43,9 @@ from sweep.schema.trainer import (
 __all__ = [
     "TRAINERS", "ActivationCheckpointing", "ArchConf", "Attention", "CommandConf", "DataConf",
     "Device", "Dtype", "ExpertDispatch", "FeatureConf", "HfSharding", "HfTrainerConf", "LaunchConf",
-    "LaunchMode", "LayoutConf", "MetricsConf", "MetricsFormat", "OptimConf", "PrimeRlConf",
-    "ResumeConf", "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf", "TrainerConf",
-    "register",
+    "LaunchMode", "LayoutConf", "LinearAttention", "MetricsConf", "MetricsFormat", "OptimConf",
+    "PrimeRlConf", "ResumeConf", "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf",
+    "TrainerConf", "register",
 ]  # fmt: skip
 
 

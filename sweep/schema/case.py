@@ -30,6 +30,13 @@ class Attention(Enum):
     flex = "flex"  # torch's FlexAttention
 
 
+class LinearAttention(Enum):
+    """What computes gated delta nets."""
+
+    torch = "torch"  # torch's own operators
+    fla = "fla"  # flash-linear-attention's kernels
+
+
 class Dtype(Enum):
     """Type of the parameters; comparisons between layouts are only exact in float32."""
 
@@ -52,6 +59,7 @@ class ArchConf:
     name: str = MISSING
     moe: bool = MISSING  # a dense architecture runs every layout with ep=1
     indexer: bool = False  # some layers attend to the keys that an indexer picks
+    delta_net: bool = False  # some layers are gated delta nets
 
 
 @dataclass
@@ -84,6 +92,7 @@ class FeatureConf:
     full_offload: bool = False
     ep_backend: ExpertDispatch = ExpertDispatch.all_to_all
     attention: Attention = Attention.sdpa
+    linear_attention: LinearAttention = LinearAttention.torch
     packed: bool = True  # false: each document of a row is computed by itself
     # save after each of these steps, and go on from there in fresh processes, one after another
     resume_at: list[int] = field(default_factory=list)

@@ -9,13 +9,13 @@ from typing import Any
 
 from sweep.case import plain
 from sweep.errors import RequestError
-from sweep.schema import Attention, Device, Dtype, ExpertDispatch, Settings
+from sweep.schema import Attention, Device, Dtype, ExpertDispatch, LinearAttention, Settings
 from sweep.trainers import sft_faults
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
-KERNELS = ("attention",)
+KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 
@@ -32,7 +32,7 @@ class SftTrainer(ModuleTrainer):
         """
         feature, layout = settings.feature, settings.layout
         _check(settings)
-        if reason := _no_deepep(settings) or _no_flex(settings):
+        if reason := _no_deepep(settings) or _no_flex(settings) or _no_fla(settings):
             return reason
         if feature.full_offload and layout.world_size == 1:
             return "full offloading is FSDP's, which one process does not have"
@@ -89,6 +89,19 @@ def _no_flex(settings: Settings) -> str | None:
         return "an indexer's picks need masks written out, which FlexAttention has none of"
     if settings.attention_dropout:
         return "FlexAttention drops no attention weights"
+    return None
+
+
+def _no_fla(settings: Settings) -> str | None:
+    """What flash-linear-attention lacks for a case that asks for it."""
+    if settings.feature.linear_attention is not LinearAttention.fla:
+        return None
+    if not settings.arch.delta_net:
+        return f"arch={settings.arch.name} has no gated delta net"
+    if find_spec("fla") is None:
+        return "its kernels are in the package flash-linear-attention, which is not installed"
+    if settings.device is Device.cpu:
+        return "flash-linear-attention's kernels need a GPU"
     return None
 
 

@@ -37,6 +37,7 @@ def test_a_file_overrides_the_defaults_it_names(config_file: Path) -> None:
         ({"steps": 0}, "steps=0 must be 1 or more"),
         ({"model": {"dtype": "float8"}}, "float32, bfloat16"),
         ({"model": {"attention": "flash"}}, "model.attention=flash must be one of sdpa, flex"),
+        ({"model": {"linear_attention": "mamba"}}, "=mamba must be one of torch, fla"),
         (
             {"model": {"attention": "flex", "attention_dropout": 0.1}},
             "model.attention_dropout=0.1: FlexAttention drops nothing; use model.attention=sdpa",

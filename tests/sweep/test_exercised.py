@@ -15,6 +15,7 @@ Make = Callable[..., Facts]
 ON = {
     "dp_shard": 2, "cp": 2, "ep": 4, "indexer": True, "ac": "full", "act_offload": True,
     "optim_offload": True, "full_offload": True, "compile": True, "attention": "flex",
+    "linear_attention": "fla",
 }  # fmt: skip
 GOOD = {
     "cp_bytes_exchanged": [9.0] * 4,
@@ -23,6 +24,7 @@ GOOD = {
     "ep_tokens_received": [0, 3, 1, 2],
     "indexer_keys_dropped": [5] * 4,
     "flex_attention_calls": [4] * 4,
+    "fla_calls": [2] * 4,
     "recomputed_layers": [2] * 4,
     "act_offload_bytes": [8] * 4,
     "optim_offload_bytes": [8] * 4,

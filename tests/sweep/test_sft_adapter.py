@@ -10,8 +10,8 @@ import pytest
 
 from sweep import schema, trainers
 from sweep.errors import RequestError
-from sweep.schema import Attention, Device, Settings
-from sweep.trainers import sft_faults
+from sweep.schema import Attention, Device, LinearAttention, Settings
+from sweep.trainers import sft, sft_faults
 from tests.sweep.adapters import case_for, launched
 
 
@@ -69,11 +69,31 @@ def test_flex_attention_is_unavailable_where_the_trainer_refuses_it(
     assert reason is None if said is None else said in str(reason)
 
 
+@pytest.mark.parametrize(
+    ("device", "delta_net", "installed", "said"),
+    [
+        (Device.cuda, False, True, "arch=llama has no gated delta net"),
+        (Device.cuda, True, False, "flash-linear-attention, which is not installed"),
+        (Device.cpu, True, True, "need a GPU"),
+        (Device.cuda, True, True, None),
+    ],
+)
+def test_flash_linear_attention_is_unavailable_where_the_trainer_refuses_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch,
+    device: Device, delta_net: bool, installed: bool, said: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sft, "find_spec", lambda name: name if installed else None)
+    settings.feature.linear_attention = LinearAttention.fla
+    settings.device, settings.arch.delta_net = device, delta_net
+    reason = trainers.load("sft").unavailable(settings)
+    assert reason is None if said is None else said in str(reason)
+
+
 def test_kernels_are_the_models_and_not_the_memorys(settings: Settings, tmp_path: Path) -> None:
     settings.feature.attention = Attention.flex
     [config] = configs(settings, tmp_path)
-    assert config["model"]["attention"] == "flex"
-    assert "attention" not in config["memory"]
+    assert (config["model"]["attention"], config["model"]["linear_attention"]) == ("flex", "torch")
+    assert not {"attention", "linear_attention"} & set(config["memory"])
 
 
 @pytest.mark.parametrize(
