@@ -29,6 +29,7 @@ from sweep.plan.earlier import Earlier
 from sweep.schema import Settings
 from sweep.stopping import Stop, watched
 from sweep.store import End, Location
+from sweep.store.guard import guarded
 from sweep.trainers.base import in_folders
 from sweep.trouble import of_system, told
 
@@ -90,7 +91,7 @@ class Session:
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
-        with watched() as stop:
+        with watched() as stop, guarded(self.folder):
             interrupted = False
             with self._outcomes.progress, self._ending:
                 try:

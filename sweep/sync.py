@@ -19,6 +19,7 @@ from sweep.plan.earlier import ASIDE
 from sweep.report import Result
 from sweep.report.runs import RECORDED, recorded
 from sweep.store import End, Location, Writer
+from sweep.store.guard import guarded
 
 USAGE = Usage(
     "sweep.sync",
@@ -84,10 +85,11 @@ def sync(location: Location, folder: Path) -> str:
     if not todo and recorded(folder, store):
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
-    for result in todo:
-        writer.record(result)
     ended = [one for one in found if not one.interrupted]
-    _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
+    with guarded(folder):
+        for result in todo:
+            writer.record(result)
+        _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
     if problem is not None:
         raise MachineryError(problem)
     return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"

@@ -53,8 +53,10 @@ def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
         driver, run_id = run.data.tags["driver"], run.info.run_id
         if not is_dead(driver) and not is_old(driver):
             continue
-        # Asked again: one that ended between the search and now has ended its run as well.
-        if client.get_run(run_id).info.status == "RUNNING":
+        # Asked again: one that ended between the search and now has ended its run as well, and
+        # another may have taken it up.
+        now = client.get_run(run_id)
+        if now.info.status == "RUNNING" and now.data.tags.get("driver") == driver:
             client.set_terminated(run_id, "KILLED")
 
 

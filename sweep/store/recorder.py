@@ -123,8 +123,8 @@ class Recorder:
             new = self._client.create_run(self.experiment_id, started, tags, run_name)
             return str(new.info.run_id)
         run_id = str(found[0].info.run_id)
-        self._client.update_run(run_id, status="RUNNING")
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        self._client.update_run(run_id, status="RUNNING")  # last: not that of a driver who died
         return run_id
 
     def _log(self, run_id: str, result: Result) -> None:

@@ -41,6 +41,8 @@ def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, s
     )  # fmt: skip
     lines = "*/qwen3-*/launches/1_train/metrics.jsonl"
     until(lambda: list(outputs.glob(lines)), "the second case trains", seconds=120)
+    recorded = "*/llama-*/recorded.json"
+    until(lambda: list(outputs.glob(recorded)), "the first is in MLflow", seconds=120)
     if stop is signal.SIGINT:  # a terminal's Ctrl-C reaches the whole process group
         os.killpg(started.pid, stop)
     else:
@@ -111,7 +113,8 @@ def test_ctrl_c_ends_the_sweep_in_order_and_without_a_traceback(outputs: Path) -
 def test_a_killed_sweep_leaves_no_process_and_no_run_that_seems_to_go_on(outputs: Path) -> None:
     code, _ = stop_in_the_second_case(outputs, signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert left_after(outputs) == []
+    assert left_after(outputs, seconds=60) == []  # what is left ends the runs, and then itself
+    assert statuses(outputs) == [("case", "FINISHED"), ("sweep", "KILLED")]
     (folder,) = [path.parent for path in outputs.glob("*/sweep.json")]
     assert finished(folder) == {"llama": "passed"}
     done = go_on(outputs, "resume_sweep=latest", qwen3="ok", qwen3_moe="ok")

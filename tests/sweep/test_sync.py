@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 from sweep.facts import Facts
-from sweep.folder import LEFT, end
+from sweep.folder import LEFT, end, this_driver
 from sweep.store import Location, Reader
 from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder
@@ -295,8 +295,12 @@ def test_a_sweep_that_ended_a_moment_ago_is_not_taken_for_killed(
     with monkeypatch.context() as patch:
         patch.setattr(client, "search_runs", lambda *_: seen)
         end_dead_runs(client, sweep.experiment_id)
-    assert Reader.at(outputs).find(SWEEP).status == "FINISHED"
-    client.update_run(sweep.run_id, status="RUNNING")
+        assert Reader.at(outputs).find(SWEEP).status == "FINISHED"
+        client.update_run(sweep.run_id, status="RUNNING")
+        client.set_tag(sweep.run_id, "driver", this_driver())  # somebody goes on with it
+        end_dead_runs(client, sweep.experiment_id)
+    assert Reader.at(outputs).find(SWEEP).status == "RUNNING"
+    client.set_tag(sweep.run_id, "driver", f"{socket.gethostname()}:{2**22 + 1}:1.0")
     end_dead_runs(client, sweep.experiment_id)
     assert Reader.at(outputs).find(SWEEP).status == "KILLED"
 
