@@ -41,8 +41,10 @@ def sequence_for_heads(x: Tensor, sequence: Sequence, seq_dim: int, head_dim: in
 
 def divisible(x: Tensor, head_dim: int, sequence: Sequence) -> Tensor:
     """Repeat heads, each beside itself, until the group divides them."""
+    if x.shape[head_dim] % sequence.size == 0:  # torch 2.11 cannot trace the gcd of a dynamic size
+        return x
     repeats = sequence.size // math.gcd(x.shape[head_dim], sequence.size)
-    return x if repeats == 1 else x.repeat_interleave(repeats, dim=head_dim)
+    return x.repeat_interleave(repeats, dim=head_dim)
 
 
 def gather(x: Tensor, sequence: Sequence, dim: int = 1) -> Tensor:

@@ -28,12 +28,12 @@ class Sequence:
     fla: bool = False
     """Whether flash-linear-attention's kernels compute the gated delta rule."""
     place: Tensor = field(init=False)
-    """This rank's place among them, to compute with: as a number it would be part of a compiled
+    """[1] this rank's place among them, to compute with: as a number it would be part of a compiled
     graph, and ranks whose graphs differ may order their collectives differently, and wait forever.
     """
 
     def __post_init__(self) -> None:
-        place = torch.tensor(self.rank, device=self.position_ids.device)
+        place = torch.tensor([self.rank], device=self.position_ids.device)
         object.__setattr__(self, "place", place)
 
     @property

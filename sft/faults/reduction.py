@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sft import gradients, shards
 from sft.experts import CountedAllToAll
@@ -61,12 +61,21 @@ def grad_reduce_skipped(at: Plant) -> None:
     """The gradients of one layer are not summed over the ranks."""
 
     def skip(_: None, trainer: Trainer, *_rest: Any) -> None:
-        layer: Any = apply.decoder_layers(trainer.model)[int(at.strength)]
-        if not hasattr(layer, "set_custom_reduce_scatter"):
-            raise PlantError(f"{type(layer).__name__} is no FSDP module of its own: use more ranks")
+        layer = sharded_layer(trainer.model, int(at.strength))
         layer.set_custom_reduce_scatter(OwnShareOnly())
 
     at.after(Trainer, "__init__", skip)
+
+
+def sharded_layer(model: nn.Module, number: int) -> Any:
+    """The decoder layer of that number, from 0, which FSDP shards by itself; raises PlantError."""
+    layers = apply.decoder_layers(model)
+    if number >= len(layers):
+        raise PlantError(f"no layer {number}: the model has {len(layers)}; use a smaller number")
+    if not hasattr(layers[number], "set_custom_reduce_scatter"):
+        name = type(layers[number]).__name__
+        raise PlantError(f"{name} is no FSDP module of its own: use more ranks")
+    return layers[number]
 
 
 @fault("hf#48205", strength="rank", strengths=(0, 1))

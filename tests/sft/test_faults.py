@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from sft import faults
 from sft.config import CheckpointConfig, Config
 from sft.errors import ConfigError
 from sft.faults import patching
 from sft.faults.patching import Owner, Plant, PlantError
+from sft.faults.reduction import sharded_layer
 from sft.faults.registry import FAULTS, Fault
 from sft.ranks import Ranks
 
@@ -84,6 +87,14 @@ def test_a_fault_whose_place_is_gone_refuses(
     monkeypatch.delattr(owner, name)
     with pytest.raises(PlantError, match=f"has no {name} any more"):
         fault.apply(plants())
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(1, "no layer 1: the model has 1"), (0, "use more ranks")]
+)
+def test_a_layer_that_is_not_there_or_not_sharded_is_refused(number: int, why: str) -> None:
+    with pytest.raises(PlantError, match=why):
+        sharded_layer(nn.Sequential(GradientCheckpointingLayer()), number)
 
 
 @EVERY
