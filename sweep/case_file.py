@@ -46,7 +46,7 @@ def read(case_dir: Path) -> CaseFile:
     try:
         return CaseFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        hint = "name the cases (arch=... layout=... or suite=...)"
+        hint = "name the suite that the case is of (suite=...), or start another sweep"
         raise RequestError(f"{path} is gone: {hint}") from None
     except ValidationError as error:
         raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None

@@ -10,6 +10,7 @@ from sweep import arguments, folder
 from sweep.arguments import OUTPUTS, SWEEP, Argument, Usage
 from sweep.errors import RequestError
 from sweep.machine import Machine
+from sweep.plan import Planned
 from sweep.plan.earlier import Earlier, check_ended
 from sweep.session import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
@@ -33,7 +34,7 @@ USAGE = Usage(
 class Collected(Earlier):
     """A sweep whose jobs went on without it: nothing is run again."""
 
-    def set_aside(self, case_id: str) -> None:
+    def set_aside(self, one: Planned) -> None:
         """What is there is what the jobs left, or still write."""
 
 

@@ -67,6 +67,7 @@ class Session:
         conclusion: Conclusion | None = None,
     ) -> None:
         ready()
+        self._experiment = experiment
         self._conclusion = conclusion  # what the suite makes of the results, and its exit code
         settings = planned[0].settings
         outputs = Path(settings.outputs)
@@ -74,20 +75,20 @@ class Session:
         self.machine = machine
         self.limits = settings.launch
         self.detach = detach  # the jobs go on without us once they are submitted
-        self.planned = planned
+        self.planned = planned if earlier is None else earlier.with_the_rest(planned)
         todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
         self.runnable = [one for one in todo if one.unavailable is None]
         self.folder = claim(outputs) if earlier is None else earlier.folder
         if earlier is not None:
             for one in todo:
-                earlier.set_aside(one.case.id)
+                earlier.set_aside(one)
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
-        write_plan(self.folder, planned, experiment, planned[0].case.device)
-        self._outcomes = Outcomes(planned, self.folder, location, live)
+        write_plan(self.folder, self.planned, experiment, planned[0].case.device)
+        self._outcomes = Outcomes(self.planned, self.folder, location, live)
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
@@ -225,7 +226,8 @@ class Session:
                   f" what has ended: python -m sweep.collect {where}"
                   " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
         if missing := len(self.planned) - results - len(self._left):
-            where = shlex.join([f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
+            suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
+            where = shlex.join([*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
                   f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from sweep import folder as sweep_folder
 from sweep.errors import RequestError
 from sweep.judge import findings
 from sweep.machine import Machine
-from sweep.plan import Compose, Planned, plan_one
+from sweep.plan import Compose, Planned, plan_one, suite, varying_keys
 from sweep.slurm import jobs
 
+Shard = tuple[int, int] | None
 ASIDE = ".earlier"  # results that a rerun replaces are kept here, inside the sweep's folder
 
 
@@ -45,15 +47,40 @@ class Earlier:
         """The suite that it ran."""
         return str(sweep_folder.read_plan(self.folder)["experiment"])
 
-    def planned(
-        self, compose: Compose, machine: Machine, more: Sequence[str] = ()
+    def narrowed(
+        self, chosen: suite.Choices, compose: Compose, machine: Machine, shard: Shard = None
     ) -> list[Planned]:
-        """Its own cases under their own ids, with `more` said of each."""
-        found = []
-        for case_id in sweep_folder.read_plan(self.folder)["cases"]:
-            overrides = [*case_file.read(self.folder / case_id).overrides, *more]
-            found.append(_renamed(plan_one(overrides, compose(overrides), machine), case_id))
+        """Its own cases under their own ids, as far as the choices allow; raises RequestError."""
+        self._check_shard(shard)
+        files = {case_id: self._file(case_id) for case_id in self._cases}
+        varying = varying_keys([file.overrides for file in files.values()])
+        said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
+        found = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)
+                 for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
+        if not found:
+            words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
+            raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")
         return found
+
+    def its_own(self, planned: Sequence[Planned], shard: Shard = None) -> list[Planned]:
+        """Those of a suite's cases that it has; raises RequestError if it was of something else."""
+        self._check_shard(shard)
+        found = [one for one in planned if one.case.id in self._cases]
+        others = [one.case.id for one in planned if one.case.id not in self._cases]
+        if not found or (others and shard is None):
+            raise RequestError(
+                f"sweep {self.folder.name} has no case {others[0]}, and {len(others) - 1} others:"
+                " leave suite=... out to go on with the cases that it has"
+            )
+        return found
+
+    def with_the_rest(self, planned: Sequence[Planned]) -> list[Planned]:
+        """All of its cases, of which `planned` are gone on with: it is reported as a whole."""
+        known = {one.case.id: one for one in planned}
+        for case_id in self._cases:
+            with contextlib.suppress(RequestError):  # its folder was removed
+                known.setdefault(case_id, self._file(case_id).planned)
+        return [known[case_id] for case_id in self._cases if case_id in known]
 
     def is_to_run(self, case_id: str) -> bool:
         """Whether the case belongs to what is asked for."""
@@ -61,17 +88,35 @@ class Earlier:
         has_result = facts is not None and not facts.interrupted
         return has_result and self._failed(case_id) if self.failed_only else not has_result
 
-    def set_aside(self, case_id: str) -> None:
+    def set_aside(self, one: Planned) -> None:
         """Make room for another run of the case; nothing of the old one is lost or still runs."""
-        case_dir = self.folder / case_id
-        for directory in case_dir.glob("launches/*"):
+        case_dir = self.folder / one.case.id
+        launches = list(case_dir.glob("launches/*"))
+        for directory in launches:
             launch.end_leftovers(directory)
-        if not list(case_dir.glob("launches/*")):  # it only waited
-            (case_dir / case_file.NAME).unlink(missing_ok=True)
-        else:
-            old = self.folder / ASIDE / case_id
+        if launches:  # it did not only wait
+            old = self.folder / ASIDE / one.case.id
             old.mkdir(parents=True, exist_ok=True)
             case_dir.rename(old / str(len(list(old.iterdir())) + 1))
+        case_file.write(one, case_dir)
+
+    @property
+    def _cases(self) -> list[str]:
+        return list(sweep_folder.read_plan(self.folder)["cases"])
+
+    def _file(self, case_id: str) -> case_file.CaseFile:
+        """What the case was; of one set aside as we were killed, what it was before."""
+        before = sorted((self.folder / ASIDE / case_id).glob("*"), key=lambda path: int(path.name))
+        if before and not case_file.exists(self.folder / case_id):
+            return case_file.read(before[-1])
+        return case_file.read(self.folder / case_id)
+
+    def _check_shard(self, shard: Shard) -> None:
+        if shard is None:
+            return
+        said = f"shard={shard[0]}/{shard[1]}"
+        if said not in sweep_folder.read_plan(self.folder)["argv"]:
+            raise RequestError(f"{said}: sweep {self.folder.name} is not that shard; leave it out")
 
     def _failed(self, case_id: str) -> bool:
         judgement = findings.load(self.folder / case_id)
@@ -83,6 +128,27 @@ def check_ended(folder: Path) -> None:
     if sweep_folder.is_running(folder):
         driver = sweep_folder.read_plan(folder)["driver"]
         raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
+
+
+def _said(
+    file: case_file.CaseFile, chosen: suite.Choices, varying: Collection[str]
+) -> list[str] | None:
+    """What composes a case, with what is chosen; None where that is another case's.
+
+    What varies in the sweep is narrowed, as by the line that it was started with; else is replaced.
+    """
+    said = dict(word.split("=", 1) for word in file.overrides if "=" in word)
+    for key, values in chosen.items():
+        is_label = key in suite.NARROWED
+        own = said.get(key, str(getattr(file.case, key) or "null") if is_label else None)
+        if own is not None and suite.meant(own) in map(suite.meant, values):
+            continue
+        if is_label or key in varying:
+            return None
+        if len(values) > 1:
+            raise RequestError(f"{key}: its cases are what they were; give one value")
+        said[key] = values[0]
+    return [f"{key}={value}" for key, value in said.items()]
 
 
 def _renamed(one: Planned, case_id: str) -> Planned:

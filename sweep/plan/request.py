@@ -10,7 +10,6 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from sweep.errors import RequestError
 from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, estimates, listing, plan, shards, suite, varying_keys
@@ -59,27 +58,22 @@ class Request:
     ) -> list[Planned]:
         """The cases of this request, or of its shard."""
         chosen = suite.choices(overrides)
-        if self.earlier is not None and not self.rows and "arch" not in chosen:
-            planned = self._of_earlier(self.earlier, chosen, compose, machine)
-        else:
-            narrowed = suite.combinations(chosen, self.rows)
-            # Of the whole suite too: narrowing it must not change its cases' ids.
-            varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
-            planned = plan(narrowed, compose, machine, varying)
+        if self.earlier is not None and not self.rows:
+            return self.earlier.narrowed(chosen, compose, machine, self.shard)
+        narrowed = suite.combinations(chosen, self.rows)
+        # Of the whole suite too: narrowing it must not change its cases' ids.
+        varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
+        planned = plan(narrowed, compose, machine, varying)
+        if self.earlier is not None:
+            return self.earlier.its_own(planned, self.shard)
         if self.shard is not None:
-            planned = shards.select(planned, self.seconds(planned), self.shard)
+            return shards.select(planned, self.seconds(planned), self.shard)
         return planned
-
-    def _of_earlier(
-        self, earlier: Earlier, chosen: suite.Choices, compose: Compose, machine: Machine
-    ) -> list[Planned]:
-        more = suite.combinations(chosen, [])
-        if len(more) > 1:
-            raise RequestError("resume_sweep: its cases are what they were; give one value a key")
-        return earlier.planned(compose, machine, more[0])
 
     def seconds(self, planned: Sequence[Planned]) -> dict[str, float]:
         """Case id -> estimate."""
+        if not planned:
+            return {}
         device = planned[0].case.device
         recorded = history.durations(self.outputs, device, estimates.cut_off())
         return estimates.seconds(planned, recorded)
@@ -88,4 +82,5 @@ class Request:
         """Print the plan; `expected` says how long its launcher takes."""
         if self.earlier is not None:
             planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
+            print(f"{len(planned)} cases of sweep {self.earlier.folder.name} are to run")
         listing.show(planned, self.seconds(planned), expected)

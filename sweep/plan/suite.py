@@ -57,13 +57,13 @@ def _narrowed(row: Choices, chosen: Choices) -> Choices:
     merged = {**row, **chosen}
     for key in NARROWED:
         if key in row and key in chosen:
-            wanted = {_meant(value) for value in chosen[key]}
-            merged[key] = [value for value in row[key] if _meant(value) in wanted]
+            wanted = {meant(value) for value in chosen[key]}
+            merged[key] = [value for value in row[key] if meant(value) in wanted]
     return merged
 
 
 @cache
-def _meant(text: str) -> str:
+def meant(text: str) -> str:
     """The value that an override's text stands for: Hydra writes a colon with a backslash."""
     return repr(OverridesParser.create().parse_override(f"key={text}").value())
 

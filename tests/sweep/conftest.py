@@ -11,6 +11,9 @@ import pytest
 
 from sweep.case import Case
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
+from sweep.machine import Machine
+from sweep.plan import Planned, plan
+from tests.sweep.planning import COMMAND, composed
 
 CASE = Case(
     id="llama-cp4_ep1-base", arch="llama", layout="cp4_ep1", feature="base", trainer="command",
@@ -28,6 +31,14 @@ def outputs(tmp_path: Path, empty_store: Path) -> Path:
     folder.mkdir()
     shutil.copy(empty_store, folder / "mlflow.db")
     return folder
+
+
+@pytest.fixture
+def planned(outputs: Path) -> list[Planned]:
+    """Two cases, of llama and qwen3."""
+    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+                    for arch in ("llama", "qwen3")]  # fmt: skip
+    return plan(combinations, composed, Machine())
 
 
 @pytest.fixture

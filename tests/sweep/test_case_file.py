@@ -42,5 +42,5 @@ def test_a_damaged_file_is_one_line_that_names_it(tmp_path: Path, text: str) -> 
 
 
 def test_a_file_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"case.json is gone: name the cases"):
+    with pytest.raises(RequestError, match=r"case.json is gone: name the suite"):
         case_file.read(tmp_path)
