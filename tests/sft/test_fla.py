@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 from sft import config as configuration
-from sft import counters, kernels, model
+from sft import counters, kernels, loop, model
 from sft.config import Config, DataConfig, MemoryConfig, ModelConfig
 from sft.context import fla
 from sft.context.gated_delta import chunk_gated_delta_rule
@@ -162,12 +162,26 @@ def test_the_package_is_asked_for_where_it_is_not_installed(
     configuration.check(Config(model=ModelConfig(linear_attention="fla")))
 
 
-def first_step(path: Path, linear_attention: str, memory: MemoryConfig) -> Record:
+def first_step(path: Path, linear_attention: str, memory: MemoryConfig, dtype: str) -> Record:
     data = DataConfig(seq_len=256, global_batch=2, micro_batch=2)
-    asked = ModelConfig(str(path), "bfloat16", linear_attention=linear_attention)
+    asked = ModelConfig(str(path), dtype, linear_attention=linear_attention)
     trainer = Trainer(Config(model=asked, data=data, memory=memory), Ranks(0, 1, pick_device()))
     batch = next(iter(trainer.loader))
     return trainer.train_step({key: x.to(trainer.ranks.device) for key, x in batch.items()})
+
+
+@pytest.mark.usefixtures("package", "one_thread")
+def test_a_step_says_how_often_it_was_called_and_trains_as_torch_does(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "check_device", lambda *_: None)  # the stand-in needs no GPU
+    path, memory = checkpoint("qwen3_5_dense"), MemoryConfig(ac="full")
+    found, expected = (first_step(path, name, memory, "float32") for name in ("fla", "torch"))
+    assert found["counters"][fla.COUNTER][0] > 0
+    assert expected["counters"][fla.COUNTER] == [0]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    for group, norm in expected["grad_norm_groups"].items():
+        assert found["grad_norm_groups"][group] == pytest.approx(norm, rel=1e-4), group
 
 
 @pytest.mark.gpu
@@ -182,7 +196,7 @@ def test_gradients_of_its_kernels_are_those_of_torch(
     checkpoint: Callable[[str], Path], memory: MemoryConfig
 ) -> None:
     path = checkpoint("qwen3_5_dense")
-    found, expected = (first_step(path, name, memory) for name in ("fla", "torch"))
+    found, expected = (first_step(path, name, memory, "bfloat16") for name in ("fla", "torch"))
     assert found["counters"][fla.COUNTER][0] > 0
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-2)
     for group, norm in expected["grad_norm_groups"].items():
