@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5 as modeling
 
 from sft.context import convolution, gated_delta, mamba
+from sft.context.recurrence import states_at_start
 from sft.context.sequence import Sequence, computing
 from tests.sft.packs import Inputs, assert_same, each_alone, operators, pack
 
@@ -95,6 +96,15 @@ def test_a_long_sequence_is_no_larger_a_graph_to_compile_than_a_short_one() -> N
             return operators(delta_rule, delta_inputs(length))
 
     assert graph(length=10 * CHUNK) == graph(length=2 * CHUNK)
+
+
+@pytest.mark.slow
+def test_the_operator_between_chunks_is_what_torch_asks_of_operators() -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(2, 2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    added = torch.randn(2, 2, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(torch.ops.sft.states_at_start, (matrices.mT, added))
+    torch.autograd.gradcheck(states_at_start, (matrices, added))
 
 
 def test_a_cache_is_refused() -> None:
