@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweep import folder as sweep_folder
+from sweep.errors import MachineryError
 from sweep.files import write_json, write_text
 from sweep.folder import PLAN, this_driver
 from sweep.report import PLOT, Result, failure_note
@@ -67,6 +68,11 @@ class Recorder:
                 found = self._client.get_experiment_by_name(name)  # another sweep was faster
                 if found is None:
                     raise
+        if found.lifecycle_stage == "deleted":
+            raise MachineryError(
+                f"the experiment {name} was deleted; MLFLOW_TRACKING_URI={self.location.shown}"
+                f" mlflow experiments restore -x {found.experiment_id} brings it back"
+            )
         return str(found.experiment_id)
 
     @cached_property

@@ -86,6 +86,20 @@ def test_a_database_that_is_down_is_told_at_once(
         record(outputs, make_facts())
 
 
+def test_an_experiment_that_was_deleted_is_told_with_what_brings_it_back(
+    outputs: Path, make_facts: Make
+) -> None:
+    record(outputs, make_facts())
+    client = Location.at(outputs).client
+    client.delete_experiment("1")
+    with pytest.raises(
+        MachineryError, match="adhoc was deleted; .* mlflow experiments restore -x 1"
+    ):
+        record(outputs, make_facts(), sweep_id="20260103-000000")
+    client.restore_experiment("1")
+    record(outputs, make_facts(), sweep_id="20260103-000000")
+
+
 @pytest.mark.parametrize("uri", ["http://host:5000", "sqlite:////tmp/x.db", "postgresql://host/db"])
 def test_a_server_or_a_database_is_a_store(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
