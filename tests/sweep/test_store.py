@@ -92,9 +92,7 @@ def test_an_experiment_that_was_deleted_is_told_with_what_brings_it_back(
     record(outputs, make_facts())
     client = Location.at(outputs).client
     client.delete_experiment("1")
-    with pytest.raises(
-        MachineryError, match="adhoc was deleted; .* mlflow experiments restore -x 1"
-    ):
+    with pytest.raises(MachineryError, match=r"adhoc was deleted; .* restore -x 1"):
         record(outputs, make_facts(), sweep_id="20260103-000000")
     client.restore_experiment("1")
     record(outputs, make_facts(), sweep_id="20260103-000000")
