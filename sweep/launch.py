@@ -25,6 +25,7 @@ from sweep.trainers.base import Command, Launch
 
 POLL_SECONDS = 0.1
 LOG = "launcher.log"
+ORPHANED = "the sweep is gone"
 PROCESS = "process.json"  # lets whoever finds the folder later end what still runs
 
 _QUIET = {
@@ -186,7 +187,7 @@ def _wait(
             processes.dump_stacks(marker, process.pid or 0, asked=asked)
             return
         if watch.orphaned():
-            raise Interrupted("the sweep is gone")
+            raise Interrupted(ORPHANED)
         time.sleep(POLL_SECONDS)
 
 

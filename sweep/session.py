@@ -156,7 +156,7 @@ class Session:
         one = self.runnable[index]
         case_dir = self.folder / one.case.id
         facts = _left_by_job(case_dir)
-        if (facts is None or facts.interrupted) and not self._stopping:
+        if not self._stopping and _is_unexplained(facts):
             facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
         self._outcomes.conclude(one, facts)
@@ -214,9 +214,9 @@ class Session:
             return INTERRUPTED
         if self._left and problem is None and all(one.judgement.verdict.good for one in results):
             return 0 if self.detach else 3  # neither green nor red yet
-        if self._conclusion is not None and problem is None:
-            return self._conclusion(self.folder, results)
-        return report.exit_code(results, problem)
+        conclude = self._conclusion if problem is None else None
+        code = conclude(self.folder, results) if conclude else report.exit_code(results, problem)
+        return 3 if code == 0 and len(results) < len(self.planned) else code
 
     def _say_what_is_missing(self, results: int) -> None:
         name, outputs = self.folder.name, str(self.folder.parent)
@@ -230,6 +230,13 @@ class Session:
             where = shlex.join([*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
                   f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
+
+
+def _is_unexplained(facts: Facts | None) -> bool:
+    """Whether a job did not end by itself; one that lost sight of its sweep just has no result."""
+    if facts is None or not facts.interrupted:
+        return facts is None
+    return launch.ORPHANED not in str(facts.error)
 
 
 def _left_by_job(case_dir: Path) -> Facts | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sweep import arguments, collect
+from sweep import arguments, collect, launch
 from sweep import facts as facts_file
 from sweep.facts import Facts
 from sweep.folder import read_plan
 from sweep.machine import Machine
 from sweep.plan import plan
+from sweep.plan.earlier import Earlier
 from sweep.session import Session
 from sweep.slurm.jobs import SlurmJob, Submitted, record
 from tests.sweep.conftest import Says
@@ -71,6 +73,28 @@ def test_what_has_ended_is_judged_and_what_runs_is_named(
     assert "the job was cancelled in Slurm" in said.out
     assert "wait or run" not in said.err
     assert "cases have no result" not in said.err
+
+
+def test_a_case_whose_job_lost_sight_of_its_sweep_or_never_was_has_no_result(
+    detached: Session, outputs: Path, make_facts: Callable[..., Facts],
+    says: Says, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    leave_facts(detached, make_facts, 0)
+    says("squeue", "")
+    gone = {"case": detached.runnable[1].case, "interrupted": True,
+            "error": f"interrupted: {launch.ORPHANED}"}  # fmt: skip
+    case_dir = detached.folder / detached.runnable[1].case.id
+    facts_file.save(make_facts().model_copy(update=gone), case_dir)
+    assert collected(outputs) == 3
+    assert "1 of 2 cases have no result" in capsys.readouterr().err
+    assert Earlier(detached.folder).is_to_run(case_dir.name)
+
+    (case_dir / "facts.json").unlink()
+    jobs = detached.folder / "slurm.json"
+    first = dict(list(json.loads(jobs.read_text()).items())[:1])
+    jobs.write_text(json.dumps(first))
+    assert collected(outputs) == 3
+    assert "1 of 2 cases have no result" in capsys.readouterr().err
 
 
 def test_what_was_asked_for_stays_what_it_was(
