@@ -92,7 +92,7 @@ class Session:
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
-        with watched() as stop, guarded(self.folder):
+        with watched() as stop, guarded(self.folder) as guard:
             interrupted = False
             with self._outcomes.progress, self._ending:
                 try:
@@ -101,7 +101,9 @@ class Session:
                     interrupted = True
                 finally:
                     self._end_running(stop)
-            return self._close(interrupted)
+            code = self._close(interrupted)
+            guard.ended = self._problem is None
+            return code
 
     def _run(self, run: Callable[[], object]) -> None:
         """Whatever else than a signal ends it, results are reported after it."""
@@ -206,7 +208,7 @@ class Session:
         done = len(self._outcomes.results) + len(self._left)
         end = End(interrupted or done < len(self.planned), unfinished=bool(self._left))
         results, problem = self._outcomes.close(end)
-        problem = self._problem or problem
+        self._problem = problem = self._problem or problem
         if results or problem or not self._left:
             report.show(self.folder, results, problem)
         self._say_what_is_missing(len(results))

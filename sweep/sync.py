@@ -86,10 +86,11 @@ def sync(location: Location, folder: Path) -> str:
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
     ended = [one for one in found if not one.interrupted]
-    with guarded(folder):
+    with guarded(folder) as guard:
         for result in todo:
             writer.record(result)
         _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
+        guard.ended = problem is None
     if problem is not None:
         raise MachineryError(problem)
     return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"

@@ -6,12 +6,12 @@ in it says that all is well; without one the sweep was killed, and only then is 
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.folder import is_dead, read_plan, this_driver
@@ -28,9 +28,17 @@ if not sys.stdin.buffer.read():
 """
 
 
+@dataclass
+class Guard:
+    """What becomes of the runs of a sweep that this process drives."""
+
+    ended: bool = False  # all of them are; else they will be once this process is gone
+
+
 @contextmanager
-def guarded(folder: Path) -> Iterator[None]:
-    """While this process drives the sweep in `folder`: its runs end if it is killed meanwhile."""
+def guarded(folder: Path) -> Iterator[Guard]:
+    """While this process drives the sweep in `folder`: its runs end even if it cannot end them."""
+    guard = Guard()
     try:
         waits = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _WAITS, str(folder.resolve()), this_driver()],
@@ -38,23 +46,24 @@ def guarded(folder: Path) -> Iterator[None]:
             start_new_session=True,
         )  # fmt: skip
     except OSError:  # no sweep fails for want of it
-        yield
+        yield guard
         return
-    assert waits.stdin is not None
     try:
-        yield
-    except BaseException:  # so this process ends, and leaves what it was writing
-        waits.stdin.close()
-        raise
-    with contextlib.suppress(BrokenPipeError):
-        waits.communicate(b"ended")
+        yield guard
+    finally:
+        if guard.ended:
+            waits.communicate(b"ended")
+        elif waits.stdin is not None:  # with a store that is too slow a run may be half written
+            waits.stdin.close()
 
 
 def main(folder: Path, driver: str) -> None:
-    """End what that process left RUNNING of the sweep in `folder`, once it is gone."""
+    """End what that process left RUNNING, which drove the sweep in `folder`, once it is gone."""
     plan = read_plan(folder)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_dead(driver) and time.monotonic() < deadline:
+    while not is_dead(driver):
+        if time.monotonic() > deadline:
+            return
         time.sleep(0.1)
     location = Location.at(folder.parent)
     if not location.exists:

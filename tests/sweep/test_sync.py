@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from sweep.facts import Facts
 from sweep.folder import LEFT, end, this_driver
-from sweep.store import Location, Reader
+from sweep.store import Location, Reader, guard
 from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder
 from tests.sweep.conftest import CASE
@@ -280,6 +280,22 @@ def test_the_run_of_a_killed_sweep_is_ended_by_whoever_comes_next(
     assert runs(outputs) == [("sweep", "", "RUNNING")]
     record(outputs, make_facts(), sweep_id="20260103-000000")
     assert ("sweep", "", "KILLED") in runs(outputs)
+
+
+def test_what_waits_beside_a_sweep_ends_its_runs_once_its_process_is_gone(
+    outputs: Path, make_facts: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a store was too slow for what it was sent."""
+    sweep_folder(outputs, make_facts())
+    recorder = Recorder(Location.at(outputs), outputs / SWEEP)
+    _ = recorder.parent
+    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.2)
+    guard.main(outputs / SWEEP, this_driver())
+    assert runs(outputs) == [("sweep", "", "RUNNING")]
+    dead = f"{socket.gethostname()}:{2**22 + 1}:1.0"
+    recorder.location.client.set_tag(recorder.parent, "driver", dead)
+    guard.main(outputs / SWEEP, dead)
+    assert runs(outputs) == [("sweep", "", "KILLED")]
 
 
 def test_a_sweep_that_ended_a_moment_ago_is_not_taken_for_killed(
