@@ -14,6 +14,7 @@ from sweep import provenance
 from sweep.checks import cost
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.facts import Facts
+from sweep.report.lines import say, say_whole
 from sweep.report.result import printable
 from sweep.store import CaseRecord, SweepRecord
 
@@ -67,6 +68,12 @@ class Page:
         return [one for one in self.only_base if one.case_id in self.planned]
 
     @property
+    def folders(self) -> list[str]:
+        """Where the head's cases that got worse left their files, on its machine."""
+        worse = [row.head for row in self.rows if any(row.regressions())]
+        return [one.tags["folder"] for one in worse if "folder" in one.tags]
+
+    @property
     def heads(self) -> list[str]:
         """What is compared, and which versions moved."""
         moved = provenance.moved(self.base.tags, self.head.tags)
@@ -93,7 +100,9 @@ def show(page: Page, console: Console) -> None:
     for title, style, lines in _sections(page):
         console.print(Text(f"\n{title}", style="bold"))
         for line in lines:
-            console.print(Text(printable(line), style=style))
+            say(console, printable(line), style)
+    for folder in page.folders:
+        say_whole(console, "look in", folder)
     console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
 
 
@@ -103,6 +112,8 @@ def markdown(page: Page) -> str:
     lines += [f"- {line}" for line in page.heads]
     for title, _, said in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
+    if page.folders:
+        lines += ["", "Look in", "", *(f"- `{folder}`" for folder in page.folders)]
     lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
     lines += ["|" + " --- |" * len(WIDE)]
     lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]

@@ -179,7 +179,10 @@ def test_the_command_gates_by_its_exit_code(
     assert f"base {first} (nightly)" in capsys.readouterr().out
     written = outputs / "moved.md"
     assert command.main([f"head={third}", "base=pinned", f"markdown={written}", where]) == 1
-    assert "passed > crashed (exit" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "passed > crashed (exit" in said
+    assert f"\nlook in {outputs}/{third}/{CASE.id}\n" in said
+    assert f"- `{outputs}/{third}/{CASE.id}`\n" in written.read_text()
     assert written.read_text().startswith("# 1 regression")
     assert command.main([f"head={third}", f"base={first}", "markdown=-", where]) == 1
     assert capsys.readouterr().out.startswith("# 1 regression")
