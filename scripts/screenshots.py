@@ -24,6 +24,7 @@ from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
 from tests.sweep.servers import mlflow_server
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+TAGS = ("layout", "feature", "verdict", "check.parity", "check.resume")  # beside a run's name
 LIMIT = 200_000  # bytes of a picture
 COLOURS = 128  # enough for an interface, and a third of the bytes
 
@@ -70,6 +71,7 @@ def _ui(ui: MlflowUi, address: str, failed: Result, results: Sequence[Result]) -
     assert reference is not None, f"{failed.case.id} has nothing to be compared with"
     pair = [_served(one, address) for one in (failed, reference)]
     ui.open_runs(pair[0].experiment_id)
+    ui.show_tags(pair[0].experiment_id, TAGS)
     same = [one for one in results if one.case.arch == failed.case.arch]
     launches = sum(max(1, len(one.facts.launches)) if one.facts else 1 for one in same)
     ui.filter(f'tags.arch = "{failed.case.arch}"', matching=launches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -115,6 +116,17 @@ class MlflowUi(Page):
         """The list of an experiment's runs."""
         self.open(f"experiments/{experiment_id}/runs")
         self.wait(self.run_names, "the list has runs")
+
+    def show_tags(self, experiment_id: str, names: Sequence[str]) -> None:
+        """Open the list with these tags as its columns, as the button *Columns* would choose them.
+
+        The list was open before: what is chosen is kept with all else that its page remembers.
+        """
+        key = f'MLflowLocalStorage-1.1-ExperimentPage-["{experiment_id}"]-ReactComponentState'
+        kept = json.loads(self.driver.execute_script("return localStorage[arguments[0]]", key))
+        kept["selectedColumns"] = [f"tags.`{name}`" for name in names]
+        self.driver.execute_script("localStorage.setItem(...arguments)", key, json.dumps(kept))
+        self.open_runs(experiment_id)
 
     def run_names(self) -> list[str]:
         """The runs in the list."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from sweep.facts import Facts, Step
 from sweep.judge import Verdict, closing
 from sweep.report import Result
 from sweep.report.result import curves_address
-from sweep.report.runs import Run, recorded
+from sweep.report.runs import Run, overlay_address, recorded
 from sweep.store import End, Location, Writer
 from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
 from tests.sweep.recorded import DROPPED, SWEEP_ID, leave
+from tests.sweep.recording import SWEEP, sweep_folder
 from tests.sweep.servers import missing, mlflow_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium]
@@ -30,6 +33,7 @@ class Recorded:
     folder: Path
     results: dict[str, Result]
     pictures: Path
+    store: Location
 
     @property
     def sweep(self) -> Run:
@@ -61,7 +65,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
         judged, problem = closing.close(writer, folder, left, End())
         assert problem is None
         results = {result.case.id: result for result in judged}
-        yield Recorded(MlflowUi(driver, address), MatrixPage(driver), folder, results, pictures)
+        ui, page = MlflowUi(driver, address), MatrixPage(driver)
+        yield Recorded(ui, page, folder, results, pictures, writer.location)
 
 
 def names(case_ids: tuple[str, ...]) -> set[str]:
@@ -104,6 +109,26 @@ def check_curves(seen: Recorded) -> None:
         steps, losses = curves[f"01-01 {case_id}"]
         assert steps == [1, 2, 3, 4, 5]
         assert losses == pytest.approx(seen.losses(case_id))
+
+
+def test_losses_that_are_no_numbers_leave_the_pages_as_they_are(
+    seen: Recorded, tmp_path: Path, make_facts: Callable[..., Facts]
+) -> None:
+    losses = [1.0, math.nan, math.inf, -math.inf, 2.0]
+    wild = [Step(step=n, loss=loss, grad_norm=math.nan) for n, loss in enumerate(losses, start=1)]
+    (result,) = sweep_folder(tmp_path, make_facts(wild), experiment="wild")
+    writer = Writer(seen.store, tmp_path / SWEEP)
+    writer.record(result)
+    writer.settle()
+    writer.finish([result], End())
+    run, other = recorded(result.folder), seen.results[PAIR[0]].in_mlflow
+    assert run is not None
+    assert other is not None
+    seen.ui.open(overlay_address([run, other]))
+    steps, drawn = seen.ui.curves(2)[f"01-02 {result.case.id}"]
+    assert (steps, drawn) == ([1, 2, 3, 4, 5], [1.0, None, None, None, 2.0])
+    seen.ui.open(run.address)
+    seen.ui.wait_for("grad_norm is nan at step 1")
 
 
 def test_the_sweeps_run_begins_with_the_matrix_and_leads_to_the_cases(seen: Recorded) -> None:
