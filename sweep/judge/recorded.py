@@ -54,7 +54,8 @@ def _result(
 
 def _judged(case: CaseRecord, context: Context) -> Judgement:
     if case.facts is None:
-        labels = Case.model_validate({**case.params, "id": case.case_id})
+        said = {key: value for key, value in case.params.items() if value != "None"}  # of no fault
+        labels = Case.model_validate({**said, "id": case.case_id})
         return unavailable(labels, case.tags.get("unavailable", "no reason is recorded"))
     return judge(case.facts, context)
 

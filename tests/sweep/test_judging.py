@@ -208,6 +208,7 @@ def test_a_case_that_cannot_run_is_recorded_with_its_reason_and_never_passes(
     there = read_back(outputs)["cannot"]
     assert (there.status, there.facts) == ("KILLED", None)
     assert there.tags["verdict"] == "unavailable"
+    assert judged[1].case == case
     assert judge_again(outputs) == 0
     again = read_back(outputs)["cannot"]
     assert again.tags == there.tags
