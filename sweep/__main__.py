@@ -2,7 +2,17 @@
 
 import sys
 
-from sweep.app import main
+
+def run() -> int:
+    """The sweep's exit code, also where a Ctrl-C comes while it is imported."""
+    try:
+        from sweep.app import main
+
+        return main()
+    except KeyboardInterrupt:
+        print("sweep: interrupted", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep.commands import DUMMY_TRAINER, TRAINER, processes_of, sweep
+from tests.sweep.commands import DUMMY_TRAINER, ROOT, TRAINER, processes_of, sweep
 from tests.sweep.recording import statuses
 from tests.sweep.waiting import until
 
@@ -107,6 +107,12 @@ def test_ctrl_c_ends_the_sweep_in_order_and_without_a_traceback(outputs: Path) -
     assert left_after(outputs, seconds=1) == []
     (facts,) = outputs.glob("*/qwen3-*/facts.json")
     assert json.loads(facts.read_text())["interrupted"]
+
+
+def test_ctrl_c_while_the_sweep_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "hydra.py").write_text("raise KeyboardInterrupt\n")
+    done = sweep("arch=llama", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stderr) == (130, "sweep: interrupted\n")
 
 
 @pytest.mark.slow
