@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import hydra
@@ -47,11 +48,22 @@ def options_first(argv: list[str]) -> list[str]:
     """The same command line as Hydra reads it, which takes no override behind an option."""
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]  # in place of a page of usage
-    overrides = parser.parse_intermixed_args(argv).overrides
+    parsed = parser.parse_intermixed_args(argv)
+    if not (parsed.multirun or parsed.cfg or parsed.info):
+        _check_is_a_case(parsed.overrides)
     options = list(argv)
-    for override in overrides:
+    for override in parsed.overrides:
         options.remove(override)
-    return [*options, *overrides]
+    return [*options, *parsed.overrides]
+
+
+def _check_is_a_case(overrides: Sequence[str]) -> None:
+    """Raise RequestError for what is about a sweep; composing a case would miss its arch first."""
+    from sweep.plan.suite import OF_THE_SWEEP
+
+    for key, _, value in (override.partition("=") for override in overrides):
+        if key in OF_THE_SWEEP and value not in ("null", "false"):
+            raise RequestError(f"{key}=... is about a sweep: add -m (python -m sweep -m ...)")
 
 
 def refuse(message: str) -> NoReturn:
@@ -72,11 +84,8 @@ def _foreground(config: DictConfig) -> int:
     from sweep import foreground
     from sweep.machine import this_machine
     from sweep.plan import plan_one
-    from sweep.plan.suite import OF_THE_SWEEP, SET_BY_US
+    from sweep.plan.suite import SET_BY_US
 
-    for key in OF_THE_SWEEP:
-        if config.get(key):
-            raise RequestError(f"{key}=... is about a sweep: add -m (python -m sweep -m ...)")
     for key in SET_BY_US:
         if config.get(key) is not None:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")

@@ -83,6 +83,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         session, (name,) = self.observer, queue.names
         settings = [one.settings for one in session.runnable]
         limit = cluster.max_array_size()
+        jobs.record(session.folder, {})
         found: dict[int, Any] = {}
         before: str | None = None  # the array to wait for, where all at once would be too many
         for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):

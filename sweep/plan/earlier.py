@@ -36,7 +36,7 @@ class Earlier:
             return None
         folder = sweep_folder.find(outputs, sweep_id or "latest")
         check_ended(folder)
-        if waiting := jobs.active(jobs.recorded(folder).values()):
+        if waiting := jobs.active(folder):
             raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
                                f" python -m sweep.collect sweep={folder.name} wait=true first, or"
                                f" scancel {' '.join(waiting)}")  # fmt: skip

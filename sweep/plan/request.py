@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from sweep.errors import RequestError
 from sweep.faults import Conclusion, Detection
 from sweep.machine import Machine
 from sweep.plan import Compose, Planned, estimates, listing, plan, shards, suite, varying_keys
@@ -34,6 +35,8 @@ class Request:
     def of(cls, config: DictConfig) -> Request:
         """From the config that Hydra composed of what does not vary; raises RequestError."""
         chosen = config.suite
+        if chosen is not None and not chosen.rows:
+            raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
         earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
         fallback = "adhoc" if earlier is None else earlier.experiment

@@ -49,6 +49,8 @@ def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[lis
     found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
     if not found:
         said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
+        if not said:
+            raise RequestError("the suite has no case: a list in each of its rows is empty")
         raise RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
     return found
 

@@ -7,6 +7,7 @@ Not sacct: it needs a database that many clusters lack. squeue knows a job for s
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import time
@@ -72,6 +73,14 @@ def states(names: Collection[str]) -> dict[str, str]:
     lines = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T",
                  f"--name={','.join(names)}")  # fmt: skip
     return dict(line.strip().split("|") for line in lines.splitlines() if "|" in line)
+
+
+def mine() -> list[tuple[str, str, str]]:
+    """Id, state and name of every job of this user that Slurm knows; raises MachineryError."""
+    lines = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%j",
+                 f"--user={os.getuid()}")  # fmt: skip
+    found = (line.strip().split("|", 2) for line in lines.splitlines() if line.count("|") >= 2)
+    return [(job_id, state, name) for job_id, state, name in found]
 
 
 def steps(job_id: str, name: str) -> list[str]:

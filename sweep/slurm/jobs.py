@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ class Submitted:
 
 
 def record(folder: Path, jobs: Mapping[str, SlurmJob]) -> None:
-    """Add the jobs, by case id, to the sweep's record."""
+    """Add the jobs, by case id, to the sweep's record, which is there before the first of them."""
     known = {case_id: asdict(job) for case_id, job in {**recorded(folder), **jobs}.items()}
     write_json(folder / RECORD, known)
 
@@ -65,12 +65,15 @@ def recorded(folder: Path) -> dict[str, SlurmJob]:
     return {case_id: SlurmJob(**value) for case_id, value in values.items()}
 
 
-def active(jobs: Collection[SlurmJob]) -> list[str]:
-    """The ids of those that run or wait; raises MachineryError."""
-    if not jobs:
+def active(folder: Path) -> list[str]:
+    """The ids of a sweep's jobs that run or wait; raises MachineryError.
+
+    By their names: a sweep that was killed while it submitted jobs has not recorded them.
+    """
+    if not (folder / RECORD).is_file():
         return []
-    states = cluster.states({job.name for job in jobs})
-    return [job.id for job in jobs if cluster.is_active(states.get(job.id, cluster.GONE))]
+    return [job_id for job_id, state, name in cluster.mine()
+            if f"-{folder.name}-" in name and cluster.is_active(state)]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -215,12 +215,15 @@ def test_a_detached_sweep_is_collected_later(cluster: Cluster, outputs: Path) ->
 
 def test_each_job_has_gpus_of_its_own(cluster: Cluster, outputs: Path) -> None:
     sweep = Sweep(cluster, outputs, llama="ok", qwen3="ok")
-    code, said = sweep.run(*DUMMIES, "layout=fsdp2_ep2", "device=cuda")
+    code, said = sweep.run(*DUMMIES, "layout=fsdp2_ep2", "device=cuda",
+                           "+hydra.launcher.additional_parameters.nodelist=node1")  # fmt: skip
     assert code == 0, said
-    for arch in ("llama", "qwen3"):
-        seen = json.loads((sweep.case(arch) / "launches/1_train/environment.json").read_text())
-        assert len(seen["CUDA_VISIBLE_DEVICES"].split(",")) == 2
-        assert str(sweep.facts(arch)["environment"]["device"]) == "cuda"  # type: ignore[index]
+    (began, ended_), (other_began, other_ended) = sweep.held("llama"), sweep.held("qwen3")
+    assert max(began, other_began) < min(ended_, other_ended), "one after the other"
+    seen = [json.loads((sweep.case(arch) / "launches/1_train/environment.json").read_text())
+            for arch in ("llama", "qwen3")]  # fmt: skip
+    assert {one["CUDA_VISIBLE_DEVICES"] for one in seen} == {"0,1", "2,3"}
+    assert sweep.facts("llama")["environment"]["device"] == "cuda"  # type: ignore[index]
 
 
 def test_the_trainer_trains_on_two_nodes(cluster: Cluster, outputs: Path) -> None:

@@ -236,15 +236,25 @@ def test_files_that_come_late_are_waited_for(says: Says) -> None:
     assert time.monotonic() - began >= 0.5
 
 
-def test_which_case_is_which_job_is_kept(says: Says, tmp_path: Path) -> None:
+def test_which_case_is_which_job_is_kept(tmp_path: Path) -> None:
     assert recorded(tmp_path) == {}
-    assert active([]) == []
     record(tmp_path, {"a": SlurmJob("9_0", "n", "log"), "b": SlurmJob("9_1", "n", "log")})
     record(tmp_path, {"b": SlurmJob("12", "m", "log")})
     jobs = recorded(tmp_path)
     assert [jobs[case].id for case in ("a", "b")] == ["9_0", "12"]
-    says("squeue", "printf '9_0|COMPLETED\\n12|PENDING\\n'")
-    assert active(jobs.values()) == ["12"]
+
+
+def test_a_job_that_was_submitted_as_the_sweep_was_killed_is_known_by_its_name(
+    says: Says, tmp_path: Path
+) -> None:
+    folder = tmp_path / "20260101-000000-abcd"
+    folder.mkdir()
+    says("squeue", "exit 1")
+    assert active(folder) == []  # one of this machine: Slurm is not asked
+    record(folder, {})
+    says("squeue", f"printf '9_0|COMPLETED|sweep-{folder.name}-1\\n"
+                   f"12|PENDING|sweep-{folder.name}-2\\n13|RUNNING|other\\n'")  # fmt: skip
+    assert active(folder) == ["12"]
 
 
 @pytest.mark.parametrize("trainer", ["sft", "hf_trainer", "torchtitan", "prime_rl"])

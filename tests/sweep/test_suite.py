@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from sweep.machine import Machine
 from sweep.plan import Planned, estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.request import Request
 from sweep.store import Location, history
+from tests.sweep.commands import ROOT
 from tests.sweep.planning import composed
 
 
@@ -87,6 +89,24 @@ def test_what_is_said_of_the_sweep_is_not_said_of_its_cases() -> None:
 def test_a_selection_that_matches_nothing_is_an_error() -> None:
     with pytest.raises(RequestError, match="nothing in the suite matches arch=llama feature=fullg"):
         narrowed("nightly", "arch=llama", "feature=fullgraph")
+
+
+def test_rows_without_a_case_are_an_error() -> None:
+    with pytest.raises(RequestError, match="has no case: a list in each of its rows is empty"):
+        suite.combinations({}, [{"arch": [], "layout": "single"}])
+
+
+def test_the_workflow_of_a_night_runs_each_of_its_shards() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+    job = workflow["jobs"]["shard"]
+    numbers = job["strategy"]["matrix"]["shard"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len({one.case.arch for one in nightly()}) >= len(numbers)
+    words = next(step["run"] for step in job["steps"] if "sweep" in step.get("run", "")).split("-m")
+    said = words[-1].replace("${{ matrix.shard }}", str(numbers[-1])).replace("$CHOICES", "")
+    parsed = OverridesParser.create().parse_overrides(said.split())
+    request = {one.key_or_group: one.value() for one in parsed}
+    assert request == {"suite": "nightly", "shard": f"{len(numbers)}/{len(numbers)}"}
 
 
 def test_two_suites_at_once_are_an_error() -> None:
