@@ -1,16 +1,19 @@
-"""How many jobs run at once on one machine, and on which GPUs."""
+"""How many jobs run at once on one machine, on which GPUs, and for how long."""
 
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from sweep import trainers
 from sweep.machine import Machine
-from sweep.schema import LaunchConf
+from sweep.schema import LaunchConf, Settings
 
 POLL_SECONDS = 0.2
+SPARE_MINUTES = 10  # for the checkpoint, imports, and ending what hangs
 
 
 class Handle(Protocol):
@@ -90,6 +93,12 @@ class SlotRunner(Generic[H]):
             else:
                 self.running[index] = (self._start(index, gpus), gpus)
         return left
+
+
+def minutes(settings: Settings) -> int:
+    """A job's time limit, which it never comes to before its launches come to theirs."""
+    launches = len(trainers.of(settings).launches(settings))
+    return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
 
 
 def makespan(pool: Pool, jobs: Sequence[tuple[float, int]]) -> tuple[float, int]:

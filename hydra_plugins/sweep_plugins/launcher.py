@@ -75,15 +75,17 @@ class SlotLauncher(Observed, LocalLauncher):
         from sweep.job import run_job
 
         try:
-            return self._executor(folder).submit(run_job, settings)
+            return self._executor(folder, settings).submit(run_job, settings)
         except Exception as error:
             raise MachineryError(f"a job could not be started: {error}") from error
 
-    def _executor(self, folder: Path) -> Any:
+    def _executor(self, folder: Path, settings: Any) -> Any:
         # As BaseSubmititLauncher.launch builds it, which submits all jobs at once and raises.
         import submitit
 
-        params = dict(self.params)
+        from sweep.slots import minutes
+
+        params = {**self.params, "timeout_min": self.params["timeout_min"] or minutes(settings)}
         del params["submitit_folder"]  # composed before the sweep had a folder
         executor = submitit.AutoExecutor(
             folder=folder / ".submitit" / "%j",

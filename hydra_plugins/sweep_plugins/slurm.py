@@ -78,6 +78,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         return [self.params[f"{key}_seconds"] for key in keys]
 
     def _submit_all(self, queue: Any) -> dict[int, Any]:
+        from sweep import slots
         from sweep.slurm import arrays, cluster, jobs
 
         session, (name,) = self.observer, queue.names
@@ -87,7 +88,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         found: dict[int, Any] = {}
         before: str | None = None  # the array to wait for, where all at once would be too many
         for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
-            minutes = max(arrays.minutes(settings[index]) for index in array.indices)
+            minutes = max(slots.minutes(settings[index]) for index in array.indices)
             asked = {"name": name, **request(self.params, array.shape, minutes, before)}
             of_jobs = [session.settings_of(index) for index in array.indices]
             submitted = self._submit(asked, of_jobs)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweep import trainers
 from sweep.schema import Settings
-
-SPARE_MINUTES = 10  # for the checkpoint, imports, and ending what hangs
 
 
 @dataclass(frozen=True, order=True)
@@ -33,12 +29,6 @@ def shape_of(settings: Settings) -> Shape:
     """The nodes and GPUs of the layout, and one CPU a rank."""
     layout = settings.layout
     return Shape(layout.nodes, settings.gpus_per_node, layout.ranks_per_node)
-
-
-def minutes(settings: Settings) -> int:
-    """A time limit that Slurm never comes to before the sweep's own does."""
-    launches = len(trainers.of(settings).launches(settings))
-    return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
 
 
 def arrays(shapes: Sequence[Shape], limit: int) -> list[Array]:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hydra_plugins.sweep_plugins.launcher import SlotLauncher
 from sweep import slots
 from sweep.machine import Machine
 from sweep.schema import LaunchConf
-from sweep.slots import Pool, SlotRunner, makespan
+from sweep.slots import Pool, SlotRunner, makespan, minutes
+from tests.sweep.planning import planned
 
 
 @dataclass
@@ -107,3 +110,18 @@ def test_what_is_foreseen_counts_the_gpus_of_each_case() -> None:
     assert makespan(Pool(four, LaunchConf()), [(60.0, 2), (90.0, 4), (60.0, 2)]) == (150.0, 2)
     assert makespan(Pool(Machine(), LaunchConf(slots=2)), [(10.0, 0)] * 3) == (20.0, 2)
     assert makespan(Pool(Machine(), LaunchConf()), []) == (0.0, 0)
+
+
+def test_a_jobs_time_limit_leaves_room_for_every_launch() -> None:
+    words = ["arch=llama", "layout=single", "launch.timeout_seconds=90"]
+    (one,) = planned(words)
+    (resume,) = planned([*words, "feature=resume", "trainer=sft"])
+    assert (minutes(one.settings), minutes(resume.settings)) == (12, 13)
+
+
+def test_a_job_that_hangs_before_its_trainer_starts_is_ended(tmp_path: Path) -> None:
+    (one,) = planned(["arch=llama", "layout=single"])
+    params = {"submitit_folder": "", "timeout_min": 0, "name": "sweep"}
+    limits = [SlotLauncher(**{**params, **given})._executor(tmp_path, one.settings).parameters
+              for given in ({}, {"timeout_min": 7})]  # fmt: skip
+    assert [one["timeout_min"] for one in limits] == [25, 7]

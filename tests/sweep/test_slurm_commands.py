@@ -22,7 +22,7 @@ from sweep.job_end import DIED, JobEnd
 from sweep.root_cause import rank_of
 from sweep.schema import Device, LaunchConf, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes
-from sweep.slurm.arrays import Shape, arrays, minutes, shape_of
+from sweep.slurm.arrays import Shape, arrays, shape_of
 from sweep.slurm.cluster import GONE, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
 from tests.sweep.conftest import Says
@@ -262,13 +262,6 @@ def test_a_detached_case_comes_back_from_disk_as_it_was_planned(trainer: str) ->
     words = ["arch=llama", "layout=fsdp4_ep4", "feature=resume", f"trainer={trainer}"]
     settings = settings_of(composed(words), CPU)
     assert restored(json.loads(json.dumps(plain(settings)))) == settings
-
-
-def test_slurms_time_limit_leaves_room_for_every_launch() -> None:
-    (one,) = planned(["arch=llama", "layout=single", "launch.timeout_seconds=90"])
-    assert minutes(one.settings) == 12
-    resume = ["arch=llama", "layout=single", "launch.timeout_seconds=90", "feature=resume"]
-    assert minutes(planned([*resume, "trainer=sft"])[0].settings) == 13
 
 
 @given(
