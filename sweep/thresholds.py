@@ -82,7 +82,10 @@ def _merged(found: Any, over: Any) -> Any:
     """`found` with what `over` says, deep down; each keeps what the other does not say."""
     if not isinstance(found, dict) or not isinstance(over, dict):
         return over
-    return found | {key: _merged(found.get(key), value) for key, value in over.items()}
+    merged = found | {key: _merged(found.get(key), value) for key, value in over.items()}
+    if "source" in found and "mean" in found and "mean" not in over:
+        merged.setdefault("mean_source", found["source"])  # it is no part of what is said over it
+    return merged
 
 
 @cache

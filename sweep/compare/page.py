@@ -25,6 +25,7 @@ LEGEND = (
     "loss, grad norm: the largest relative difference over the steps; step, memory, time: head to"
     " base"
 )
+REGRESSIONS = "Regressions"
 WIDE_LEGEND = "Base > head; differences are the largest relative ones over the steps."
 
 
@@ -101,8 +102,8 @@ def show(page: Page, console: Console) -> None:
         console.print(Text(f"\n{title}", style="bold"))
         for line in lines:
             say(console, printable(line), style)
-    for folder in page.folders:
-        say_whole(console, "look in", folder)
+        for folder in page.folders if title == REGRESSIONS else ():
+            say_whole(console, "look in", folder)
     console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
 
 
@@ -112,8 +113,7 @@ def markdown(page: Page) -> str:
     lines += [f"- {line}" for line in page.heads]
     for title, _, said in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
-    if page.folders:
-        lines += ["", "Look in", "", *(f"- `{folder}`" for folder in page.folders)]
+        lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
     lines += ["|" + " --- |" * len(WIDE)]
     lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]
@@ -122,7 +122,7 @@ def markdown(page: Page) -> str:
 
 def _sections(page: Page) -> Iterator[tuple[str, str, Sequence[str]]]:
     if page.regressions:
-        yield "Regressions", "red", page.regressions
+        yield REGRESSIONS, "red", page.regressions
     if page.notes:
         yield "Notes", "", page.notes
 

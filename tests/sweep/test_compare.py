@@ -182,7 +182,7 @@ def test_the_command_gates_by_its_exit_code(
     said = capsys.readouterr().out
     assert "passed > crashed (exit" in said
     assert f"\nlook in {outputs}/{third}/{CASE.id}\n" in said
-    assert f"- `{outputs}/{third}/{CASE.id}`\n" in written.read_text()
+    assert f"- look in `{outputs}/{third}/{CASE.id}`\n" in written.read_text()
     assert written.read_text().startswith("# 1 regression")
     assert command.main([f"head={third}", f"base={first}", "markdown=-", where]) == 1
     assert capsys.readouterr().out.startswith("# 1 regression")

@@ -134,6 +134,7 @@ def test_a_folder_of_ones_own_goes_before_what_the_tool_says_and_leaves_the_rest
     thresholds.table.cache_clear()
     found = thresholds.of("parity", "grad_norm", "cpu", "float32")
     assert (found.value, found.mean, found.source) == (5.0, 1e-6, "c")
+    assert found.mean_source == "a"  # whose the mean still is
     (own / thresholds.CALIBRATED).write_text("parity: {grad_norm: {cpu: {float32: {value: -1}}}}")
     thresholds.table.cache_clear()
     with pytest.raises(RequestError, match=r"mine/calibrated.yaml: .*greater than 0"):
