@@ -59,13 +59,20 @@ def _take_over(location: Location, outputs: Path) -> None:
     place = location.made_in()
     if place is None:
         return
-    for folder in filter(_goes_on, sweep_folder.known(outputs)):
+    for folder in filter(_may_go_on, sweep_folder.known(outputs)):
         raise MachineryError(
             f"{outputs}/mlflow.db was made in {place}, where sweep {folder.name} may still run"
             f" ({sweep_folder.read_plan(folder)['driver']}): sync once it has ended, or in a day"
         )
     location.take_over()
     print(f"mlflow.db was made in {place}: its files are looked for in {outputs} from now on")
+
+
+def _may_go_on(folder: Path) -> bool:
+    try:
+        return _goes_on(folder)
+    except RequestError:  # damaged, which is told when its turn comes
+        return False
 
 
 def _goes_on(folder: Path) -> bool:

@@ -143,8 +143,10 @@ def test_files_that_a_store_lost_on_its_way_are_there_again(
     unrecorded: Path, tmp_path: Path
 ) -> None:
     assert synced(unrecorded) == 0
+    (unrecorded / "damaged").mkdir()
+    (unrecorded / "damaged" / "sweep.json").write_text("{")
     home = copied(unrecorded, tmp_path / "home", "artifacts")
-    assert synced(home) == 0
+    assert synced(home) == 2  # for the damaged one alone
     assert runs(home) == EVERYTHING
     reader = Reader.at(home)
     cases = reader.cases(reader.find(SWEEP))
