@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -279,31 +280,34 @@ def test_what_slurm_refuses_is_neither_red_nor_green(cluster: Cluster, outputs: 
 
 
 def test_shards_of_a_suite_each_take_a_node(cluster: Cluster, outputs: Path) -> None:
+    sweep = Sweep(cluster, outputs, llama="ok", qwen3="exit_42")
     logs = f"--output={outputs}/shard-%a.log"
-    code = run_script(cluster, "slurm_shards.sh", ["--array=1-2", logs],
-                      ["suite=nightly", "arch=llama,qwen3", "plan=true"])  # fmt: skip
-    assert code == "0:0"
-    plans = [path.read_text() for path in sorted(outputs.glob("shard-*.log"))]
-    assert ["llama-cp4_ep1-base" in text for text in plans].count(True) == 1
-    assert ["qwen3-cp4_ep1-base" in text for text in plans].count(True) == 1
+    codes = run_script(sweep, "slurm_shards.sh", ["--array=1-2", logs],
+                       ["suite=nightly", sweep.archs, "layout=cp4_ep4", *DUMMIES])  # fmt: skip
+    assert sorted(codes) == ["0:0", "1:0"], [path.read_text() for path in outputs.glob("*.log")]
+    cases = [json.loads(path.read_text())["cases"] for path in outputs.glob("*/sweep.json")]
+    assert sorted(cases) == [["llama-cp4_ep1-base"], ["qwen3-cp4_ep1-base"]]
+    found = {path.parent.name: json.loads(path.read_text())["verdict"]
+             for path in outputs.glob("*/*/findings.json")}  # fmt: skip
+    assert found == {"llama-cp4_ep1-base": "passed", "qwen3-cp4_ep1-base": "crashed"}
 
 
 def test_a_sweep_may_be_driven_from_a_job(cluster: Cluster, outputs: Path) -> None:
     sweep = Sweep(cluster, outputs, llama="exit_42")
-    cluster.environment["BEHAVIOURS"] = sweep.environment["BEHAVIOURS"]
-    code = run_script(cluster, "slurm_nightly.sh", [f"--output={outputs}/driver.log"],
-                      ["arch=llama", *CASES, *LAUNCHER, f"outputs={outputs}"])  # fmt: skip
-    assert code == "1:0", (outputs / "driver.log").read_text()
+    codes = run_script(sweep, "slurm_nightly.sh", [f"--output={outputs}/driver.log"],
+                       [sweep.archs, *CASES, *LAUNCHER])  # fmt: skip
+    assert codes == ["1:0"], (outputs / "driver.log").read_text()
     assert sweep.verdict("llama") == "crashed"
 
 
-def run_script(cluster: Cluster, name: str, options: list[str], words: list[str]) -> str:
-    """The exit code of a job of scripts/, as Slurm shows it."""
-    script = Path(__file__).parents[2] / "scripts" / name
-    cluster.environment["PYTHON"] = sys.executable
-    job = cluster.do("sbatch", "--parsable", *options, str(script), *words)
-    until(lambda: cluster.jobs() == [], f"{name} has ended")
-    return cluster.do("scontrol", "show", "job", job).partition("ExitCode=")[2].split()[0]
+def run_script(sweep: Sweep, name: str, options: list[str], words: list[str]) -> list[str]:
+    """The exit codes of the jobs of scripts/, as Slurm shows them."""
+    cluster, script = sweep.cluster, Path(__file__).parents[2] / "scripts" / name
+    cluster.environment |= {"PYTHON": sys.executable, "BEHAVIOURS": sweep.environment["BEHAVIOURS"]}
+    job = cluster.do("sbatch", "--parsable", *options, str(script), *words,
+                     f"outputs={sweep.outputs}")  # fmt: skip
+    until(lambda: cluster.jobs() == [], f"{name} has ended", seconds=120)
+    return re.findall(r"ExitCode=(\S+)", cluster.do("scontrol", "show", "job", job))
 
 
 def test_a_slurm_that_does_not_answer_is_neither_red_nor_green(
