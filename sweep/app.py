@@ -49,7 +49,7 @@ def options_first(argv: list[str]) -> list[str]:
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]  # in place of a page of usage
     parsed = parser.parse_intermixed_args(argv)
-    if not (parsed.multirun or parsed.cfg or parsed.info):
+    if not (parsed.multirun or parsed.cfg or parsed.info or "hydra.mode=MULTIRUN" in argv):
         _check_is_a_case(parsed.overrides)
     options = list(argv)
     for override in parsed.overrides:

@@ -16,7 +16,7 @@ import pytest
 from sweep.plan import quoted
 from tests.sweep.commands import DUMMY_TRAINER, TRAINER, processes_of, sweep
 
-ODD = "a, b = c/d %e @f [g] {h} 'j' \"k\" \\ " * 6  # more than 200 characters
+ODD = "a, b = c/d %e @f [g] {h} 'j' \"k\" \\ " * 9  # more than 300 characters
 
 # arch -> behaviour, verdict, part of the message
 EXPECTED = {
