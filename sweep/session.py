@@ -188,8 +188,8 @@ class Session:
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
         stop.close()
-        if self._jobs:
-            print(f"ending {len(self._jobs)} cases that run, in {GRACE_SECONDS:.0f} s at most;"
+        if running := sum(not one.is_over() for one in self._jobs.values()):
+            print(f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
                   " once more, to kill them", file=sys.stderr)  # fmt: skip
         for one in self._jobs.values():
             one.ask_to_stop()

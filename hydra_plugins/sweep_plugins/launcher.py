@@ -56,9 +56,9 @@ class SlotLauncher(Observed, LocalLauncher):
 
         def start(index: int, gpus: Sequence[str]) -> Any:
             known = {JOB_MARKER: markers[index], DRIVER: this_process()}
+            session.submitted(index, MarkedJob(markers[index]))  # before a signal can come between
             with _deaf_to_the_terminal(), added_environment(known):
                 job = self._submit(session.folder, session.settings_of(index, gpus))
-            session.submitted(index, MarkedJob(markers[index]))
             session.started(index)
             return job
 

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hydra_plugins.sweep_plugins.launcher import SlotLauncher
 from sweep import slots
+from sweep.errors import Interrupted
 from sweep.machine import Machine
 from sweep.schema import LaunchConf
 from sweep.slots import Pool, SlotRunner, makespan, minutes
@@ -119,9 +122,30 @@ def test_a_jobs_time_limit_leaves_room_for_every_launch() -> None:
     assert (minutes(one.settings), minutes(resume.settings)) == (12, 13)
 
 
+PARAMS = {"submitit_folder": "", "timeout_min": 0, "name": "sweep"}
+
+
+def test_a_job_is_known_before_it_is_started_so_that_no_signal_comes_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        assert known == [0]
+        raise Interrupted("SIGTERM")
+
+    known: list[int] = []
+    launcher = SlotLauncher(**PARAMS)
+    launcher.observer = SimpleNamespace(
+        machine=Machine(), limits=LaunchConf(), folder=None, start_servers=dict, tick=lambda: None,
+        gpus_of=lambda _: 0, settings_of=lambda *_: None,
+        submitted=lambda index, _: known.append(index),
+    )  # fmt: skip
+    monkeypatch.setattr(launcher, "_submit", interrupted)
+    with pytest.raises(Interrupted):
+        launcher.launch([["arch=llama"]], 0)
+
+
 def test_a_job_that_hangs_before_its_trainer_starts_is_ended(tmp_path: Path) -> None:
     (one,) = planned(["arch=llama", "layout=single"])
-    params = {"submitit_folder": "", "timeout_min": 0, "name": "sweep"}
-    limits = [SlotLauncher(**{**params, **given})._executor(tmp_path, one.settings).parameters
+    limits = [SlotLauncher(**{**PARAMS, **given})._executor(tmp_path, one.settings).parameters
               for given in ({}, {"timeout_min": 7})]  # fmt: skip
     assert [one["timeout_min"] for one in limits] == [25, 7]
