@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "hydra_plugins")
 # Not on PyPI, or an extra; whoever needs one says so where it is asked for and missing.
-OPTIONAL = {"deep_ep", "tensorboard"}
+OPTIONAL = {"deep_ep", "fla", "tensorboard"}
 # Never imported here: libraries that transformers and torch use when they are there.
 USED_BY_OTHERS = {"accelerate"}
 
