@@ -77,12 +77,12 @@ class Server:
                 os.close(file)
 
     def _start(self, connection: socket.socket, asked: dict[str, Any], files: list[int]) -> None:
-        if touched := cuda_was_touched():
+        if "sft" in asked["arguments"]:
+            preload.model_code(Path(asked["arguments"][-1]))
+        if touched := cuda_was_touched():  # as flash-linear-attention does when it is imported
             answer(connection, error=f"no rank can be forked: {touched}")
             connection.close()
             return
-        if "sft" in asked["arguments"]:
-            preload.model_code(Path(asked["arguments"][-1]))
         gc.freeze()  # what is imported is not looked through, and so not copied, in every rank
         pid = os.fork()
         if pid == 0:

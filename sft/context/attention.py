@@ -109,7 +109,7 @@ def attend(
         dropout_p=dropout,
         is_causal=mask is None,
         scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
+        enable_gqa=flex.is_grouped(query, key),
     )
 
 

@@ -44,6 +44,22 @@ def test_few_key_heads_serve_their_own_query_heads() -> None:
     torch.testing.assert_close(out, attention.attend(query, *repeated, CAUSAL, None, 0.0, None))
 
 
+@pytest.mark.parametrize("key_heads", [H, 2])
+def test_a_number_of_heads_that_the_compiler_has_as_a_symbol_breaks_no_graph(
+    key_heads: int,
+) -> None:
+    # nemotron_h on two GPUs: its mixers differ, so that torch 2.11 took their heads for dynamic
+    query, key = heads(0), heads(1, key_heads)
+    torch._dynamo.mark_dynamic(query, 1)
+    torch._dynamo.mark_dynamic(key, 1)
+
+    def attend(query: Tensor, key: Tensor) -> Tensor:
+        return attention.attend(query, key, key, CAUSAL, None, 0.0, None)
+
+    compiled = torch.compile(attend, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(query, key), attend(query, key))
+
+
 def test_picks_narrow_a_mask_and_never_widen_it() -> None:
     picks = torch.tensor([0, 5]).expand(B, S, 2)
     kept = attention.keep_picks(CAUSAL, picks)

@@ -33,13 +33,18 @@ def test_no_rank_is_forked_once_anybody_has_called_the_cuda_driver(
         assert "CUDA driver is in use" in str(server.cuda_was_touched())
 
 
-def test_who_asks_then_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(server, "cuda_was_touched", lambda: "a test says so")
+def test_who_asks_is_told_why_also_where_the_code_of_their_model_was_what_touched_cuda(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def touching(_config: Path) -> None:  # as flash-linear-attention is when it is imported
+        monkeypatch.setattr(server, "cuda_was_touched", lambda: "a test says so")
+
+    monkeypatch.setattr(preload, "model_code", touching)
     ours, theirs = socket.socketpair()
     with socket.socket(socket.AF_UNIX) as listener, ours, (tmp_path / "log").open("w") as log:
         listener.bind(f"\0test-{os.getpid()}")
         one = server.Server(listener)
-        one._start(theirs, {"arguments": [], "environment": {}}, [log.fileno()])
+        one._start(theirs, {"arguments": ["sft", "x"], "environment": {}}, [log.fileno()])
         assert json.loads(ours.recv(1000)) == {"error": "no rank can be forked: a test says so"}
 
 
