@@ -78,7 +78,8 @@ class Request:
         if not planned:
             return {}
         device = planned[0].case.device
-        recorded = history.durations(self.outputs, device, estimates.cut_off())
+        is_shard = self.shard is not None
+        recorded = history.durations(self.outputs, device, estimates.cut_off(), is_shard)
         return estimates.seconds(planned, recorded)
 
     def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:

@@ -238,9 +238,24 @@ def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any
         client.log_metric(run.info.run_id, "time/total_seconds", seconds)
     assert history.durations(outputs, "cpu", before=5.0) == {"a": [10.0]}
     assert history.durations(outputs / "none", "cpu", before=5.0) == {}
+    assert history.durations(outputs, "cpu", before=5.0, shards=True) == {}  # others have their own
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{outputs}/mlflow.db")
+    assert history.durations(outputs, "cpu", before=5.0, shards=True) == {"a": [10.0]}
+
+
+def test_shards_ask_a_server_again_and_say_that_it_does_not_answer(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    assert history.durations(outputs, "cpu", before=5.0) == {}
+    monkeypatch.setattr(history, "PAUSES", (0.0, 0.0))
+    asked: list[str] = []
+    fail = history._durations
+    monkeypatch.setattr(history, "_durations", lambda *said: asked.append("") or fail(*said))
+    assert history.durations(tmp_path, "cpu", before=5.0) == {}
+    assert (len(asked), capsys.readouterr().err) == (1, "")
+    assert history.durations(tmp_path, "cpu", before=5.0, shards=True) == {}
+    assert len(asked) == 1 + 3
+    assert "shards are split by conf/estimates.yaml" in capsys.readouterr().err
 
 
 def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) -> None:
