@@ -30,9 +30,8 @@ def select(
     """
     index, count = shard
     times: dict[str, float] = {}
-    for one in planned:
-        cost = 0.0 if one.unavailable else seconds[one.case.id]
-        times[one.case.arch] = times.get(one.case.arch, 0.0) + cost
+    for one in planned:  # what is unavailable too: another runner may have it, and splits alike
+        times[one.case.arch] = times.get(one.case.arch, 0.0) + seconds[one.case.id]
     packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
     mine = set(packed[index - 1]) if index <= len(packed) else set()
     found = [one for one in planned if one.case.arch in mine]

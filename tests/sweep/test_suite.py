@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,16 @@ def parts(cost: dict[str, float], count: int) -> list[list[Planned]]:
 def test_the_shards_are_the_suite_with_no_case_twice(count: int, random: Any) -> None:
     found = [one.case.id for part in parts(costs(random), count) for one in part]
     assert sorted(found) == sorted(one.case.id for one in nightly())
+
+
+@given(st.integers(2, 9))
+def test_a_runner_that_cannot_run_some_cases_splits_the_suite_as_the_others(count: int) -> None:
+    cost = {one.case.id: 20.0 for one in nightly()}
+    poor = [replace(one, unavailable="needs a GPU") if one.case.arch < "m" else one
+            for one in nightly()]  # fmt: skip
+    for index in range(1, count + 1):
+        part, same = (shards.select(some, cost, (index, count)) for some in (nightly(), poor))
+        assert [one.case for one in part] == [one.case for one in same]
 
 
 @cache
