@@ -26,7 +26,11 @@ USAGE = Usage(
     "\ncost; else 0.",
     "python -m sweep.compare base=previous head=latest experiment=nightly",
     (
-        Argument("base", "a sweep's id, or latest, pinned, or previous to the head", PREVIOUS),
+        Argument(
+            "base",
+            "a sweep's id, or latest, pinned, or previous (with a case of the head)",
+            PREVIOUS,
+        ),
         Argument("head", "a sweep's id, or latest", "latest"),
         Argument("markdown", "write it there as Markdown too; - for the terminal", optional=True),
         EXPERIMENT,
@@ -65,7 +69,10 @@ def _base(reader: Reader, name: str, head: SweepRecord, experiment: str | None) 
         return reader.find(name, experiment)
     before = reader.before(head)
     if before is None:
-        raise RequestError(f"{head.sweep_id} is the first sweep of {head.experiment}; name a base")
+        raise RequestError(
+            f"{head.sweep_id} is the first sweep of {head.experiment} with one of its cases;"
+            " name a base"
+        )
     return before
 
 

@@ -94,11 +94,20 @@ class Reader:
         return [sweep_record(run, experiments) for run in self._search(list(experiments), query)]
 
     def before(self, sweep: SweepRecord) -> SweepRecord | None:
-        """The sweep of the same experiment that began last before it."""
-        started = f"attributes.start_time < {int(sweep.started * 1000)}"
-        query = f"tags.kind = 'sweep' and {started}"
-        found = self._search([sweep.experiment_id], query, limit=1)
-        return sweep_record(found[0], {sweep.experiment_id: sweep.experiment}) if found else None
+        """The sweep of the same experiment that began last before it and has a case of it.
+
+        One shard of a night follows the other, and they have none in common.
+        """
+        query = f"tags.kind = 'sweep' and attributes.start_time < {int(sweep.started * 1000)}"
+        cases = self._case_ids(sweep.sweep_id, sweep.experiment_id)
+        for run in self._search([sweep.experiment_id], query, LOOK_BACK):
+            if cases & self._case_ids(run.data.tags["sweep_id"], sweep.experiment_id):
+                return sweep_record(run, {sweep.experiment_id: sweep.experiment})
+        return None
+
+    def _case_ids(self, sweep_id: str, experiment_id: str) -> set[str]:
+        query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep_id)}'"
+        return {run.data.tags["case_id"] for run in self._search([experiment_id], query)}
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
         case_id, device = case.data.tags["case_id"], case.data.tags["device"]

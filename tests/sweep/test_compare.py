@@ -175,6 +175,12 @@ def test_the_command_gates_by_its_exit_code(
     night(outputs, 7, *both, experiment="cut")
     assert command.main(["experiment=cut", where]) == 1
     assert f"{CASE.id}: passed > no result" in " ".join(capsys.readouterr().out.split())
+    shard = night(outputs, 8, foreign, experiment="cut")  # another one of a night
+    assert command.main(["experiment=cut", where]) == 2
+    assert f"{shard} is the first sweep of cut with" in capsys.readouterr().err
+    night(outputs, 9, make_facts(), named(make_facts(), "second"), experiment="cut")
+    assert command.main(["experiment=cut", where]) == 0
+    assert "base 20260107-000000 (cut)" in capsys.readouterr().out
     assert command.main(["head=20260102-000000", where]) == 0
     assert f"base {first} (nightly)" in capsys.readouterr().out
     written = outputs / "moved.md"
@@ -190,7 +196,7 @@ def test_the_command_gates_by_its_exit_code(
         ([f"base={first}", f"head={first}"], f"base and head are both {first}"),
         (["base=gone"], "no sweep gone in"),
         ([f"base={first}", f"head={other}"], "have no case in common"),
-        ([f"head={other}"], f"{other} is the first sweep of adhoc; name a base"),
+        ([f"head={other}"], f"{other} is the first sweep of adhoc with one of its cases; name"),
         ([f"head={other}", "base=pinned"], "no sweep of adhoc is pinned"),
     ):
         assert command.main([*wrong, where]) == 2
