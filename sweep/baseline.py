@@ -14,8 +14,9 @@ from sweep.store.reader import BASELINE, PINNED
 Values = Mapping[str, str]
 ARGUMENTS = (EXPERIMENT, OUTPUTS)
 WHAT = (
-    "One sweep of each experiment can be pinned. The check drift compares later sweeps with it as"
-    "\nwell as with the last good one, which moves every night and so hides a slow drift."
+    "One sweep of each experiment can be pinned, or each shard of one night. The check drift"
+    "\ncompares later sweeps with it as well as with the last good one, which moves every night and"
+    "\nso hides a slow drift."
 )
 USAGES = {
     "pin": Usage(
@@ -34,8 +35,12 @@ USAGES = {
 
 
 def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
-    """Pin a sweep; returns those that were in its place. Raises MachineryError."""
-    others = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
+    """Pin a sweep; returns those that were in its place. Raises MachineryError.
+
+    Shards of a night, which have no case in common, are pinned beside each other.
+    """
+    pinned = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
+    others = list(reader.like(sweep, pinned))
     # Pinned first: whoever is killed in between leaves two, not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):
         reader.location.client.set_tag(sweep.run_id, BASELINE, PINNED)

@@ -64,7 +64,7 @@ def _base(reader: Reader, name: str, head: SweepRecord, experiment: str | None) 
         pinned = reader.pinned_sweeps(experiment or head.experiment)
         if not pinned:
             raise RequestError(f"no sweep of {head.experiment} is pinned: sweep.baseline pin SWEEP")
-        return pinned[0]
+        return next(reader.like(head, pinned), pinned[0])
     if name != PREVIOUS:
         return reader.find(name, experiment)
     before = reader.before(head)

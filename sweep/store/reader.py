@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,11 +81,12 @@ class Reader:
         return self._by_case(found.values())
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
-        """Case id -> facts of the sweep that is pinned as the baseline in that experiment."""
-        for pinned in self.pinned_sweeps(sweep.experiment):
+        """Case id -> facts of the sweeps that are pinned as the baseline in that experiment."""
+        found: dict[str, Facts] = {}
+        for pinned in reversed(self.pinned_sweeps(sweep.experiment)):  # the newest goes before
             if pinned.sweep_id != sweep.sweep_id:
-                return {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
-        return {}
+                found |= {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
+        return found
 
     def pinned_sweeps(self, experiment: str | None = None) -> list[SweepRecord]:
         """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
@@ -99,15 +100,18 @@ class Reader:
         One shard of a night follows the other, and they have none in common.
         """
         query = f"tags.kind = 'sweep' and attributes.start_time < {int(sweep.started * 1000)}"
-        cases = self._case_ids(sweep.sweep_id, sweep.experiment_id)
-        for run in self._search([sweep.experiment_id], query, LOOK_BACK):
-            if cases & self._case_ids(run.data.tags["sweep_id"], sweep.experiment_id):
-                return sweep_record(run, {sweep.experiment_id: sweep.experiment})
-        return None
+        runs = self._search([sweep.experiment_id], query, LOOK_BACK)
+        found = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
+        return next(self.like(sweep, found), None)
 
-    def _case_ids(self, sweep_id: str, experiment_id: str) -> set[str]:
-        query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep_id)}'"
-        return {run.data.tags["case_id"] for run in self._search([experiment_id], query)}
+    def like(self, sweep: SweepRecord, others: Iterable[SweepRecord]) -> Iterator[SweepRecord]:
+        """Those of the others that have a case of the sweep."""
+        cases = self._case_ids(sweep)
+        return (one for one in others if cases & self._case_ids(one))
+
+    def _case_ids(self, sweep: SweepRecord) -> set[str]:
+        query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
+        return {run.data.tags["case_id"] for run in self._search([sweep.experiment_id], query)}
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
         case_id, device = case.data.tags["case_id"], case.data.tags["device"]

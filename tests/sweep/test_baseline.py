@@ -11,7 +11,7 @@ from sweep import baseline
 from sweep.errors import MachineryError
 from sweep.facts import Facts
 from sweep.store import Location, Reader, SweepRecord
-from tests.sweep.recording import night
+from tests.sweep.recording import named, night
 
 Make = Callable[..., Facts]
 
@@ -52,6 +52,22 @@ def test_pinning_takes_the_place_of_the_sweep_pinned_before_in_that_experiment(
     assert command("pin", second) == (0, f"pinned {second} of nightly (git_sha abc, finished)\n")
     assert command("unpin", "experiment=nightly")[1].startswith(f"no longer pinned: {second}")
     assert [one.sweep_id for one in reader.pinned_sweeps()] == [other]
+
+
+def test_the_shards_of_a_night_are_pinned_beside_each_other(
+    outputs: Path, make_facts: Make, command: Callable[..., tuple[int, str]]
+) -> None:
+    halves = [make_facts(), named(make_facts(), "other")]
+    first, second = (night(outputs, day, half) for day, half in enumerate(halves, start=1))
+    later = night(outputs, 3, *halves)
+    assert command("pin", first)[1] == f"pinned {first} of nightly (git_sha abc, finished)\n"
+    assert command("pin", second)[1] == f"pinned {second} of nightly (git_sha abc, finished)\n"
+    reader = Reader.at(outputs)
+    found = reader.pinned(reader.find(later))
+    assert {name: facts.sweep_id for name, facts in found.items()} == {
+        halves[0].case.id: first, "other": second,
+    }  # fmt: skip
+    assert command("pin", later)[1].endswith(f"; no longer {second}; no longer {first}\n")
 
 
 @pytest.mark.parametrize(
