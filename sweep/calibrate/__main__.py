@@ -58,7 +58,7 @@ def _run(values: Mapping[str, str], is_check: bool) -> int:
         environment = next(iter(every.values())).environment
         versions = {name: environment[name] for name in LIBRARIES if name in environment}
     if is_check:
-        return _checked(found)
+        return checked(found)
     return _calibrated(found, sweep, versions, reader, values)
 
 
@@ -84,9 +84,13 @@ def train(suite: str, outputs: Path) -> None:
         raise MachineryError(f"suite={suite} could not be run (exit code {code}), see above")
 
 
-def _checked(found: Sequence[Population]) -> int:
+def checked(found: Sequence[Population]) -> int:
+    """Say of each threshold in use whether it separates; returns the exit code."""
     failed = False
     for one in found:
+        if one.is_mean and one.refusal and bound_of_mean(one) is None:
+            print(f"{one.name}: none in use; {one.refusal}")
+            continue
         limit = in_use(one)
         against = one.refusal or one.still_separates(limit)
         print(f"{one.name}: threshold {limit:.1e} {against or 'separates'}"
@@ -105,10 +109,17 @@ def separated(found: Sequence[Population]) -> list[Population]:
 
 def in_use(one: Population) -> float:
     """Today's threshold; raises RequestError where there is none."""
-    limit = thresholds.of(one.check, one.figure, one.device, one.dtype)
-    if one.is_mean and limit.mean is None:
+    if not one.is_mean:
+        return thresholds.of(one.check, one.figure, one.device, one.dtype).value
+    bound = bound_of_mean(one)
+    if bound is None:
         raise RequestError(f"{one.name}: no bound of the mean is configured; run sweep.calibrate")
-    return limit.mean if one.is_mean and limit.mean is not None else limit.value
+    return bound
+
+
+def bound_of_mean(one: Population) -> float | None:
+    """Today's; None where the figure has only a threshold. Raises RequestError without one."""
+    return thresholds.of(one.check, one.figure, one.device, one.dtype).mean
 
 
 def _calibrated(

@@ -12,8 +12,8 @@ from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Series, in_common, places_apart
 from sweep.facts import Facts
 
-Plan = Mapping[str, Sequence[str]]
-"""`check.figure` -> the faults that the figure is to show."""
+Plan = Mapping[str, Sequence[str] | Mapping[str, Sequence[str]]]
+"""`check.figure` -> the faults that the figure is to show; by dtype where rounding hides some."""
 CHOICES = "choices"
 """How many places of the batch have tokens of another expert or key, at the first such step."""
 
@@ -39,22 +39,34 @@ def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
     kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
     found: list[Population] = []
     for figure, faults in plan.items():
-        of_kinds = [list(of_figure(every, kind, figure, faults)) for kind in kinds]
+        own = [name for name in plan if name.startswith(f"{figure}_")]  # of groups it leaves out
+        of_kinds = [
+            list(of_figure(every, kind, figure, shown(faults, kind[1]), own)) for kind in kinds
+        ]
         with_runs = [those for those in of_kinds if any(one.correct or one.broken for one in those)]
         found.extend(chain.from_iterable(with_runs or of_kinds[:1]))
     return found
 
 
+def shown(faults: Sequence[str] | Mapping[str, Sequence[str]], dtype: str) -> Sequence[str]:
+    """The faults that a figure is to show in that dtype."""
+    return faults.get(dtype, ()) if isinstance(faults, Mapping) else faults
+
+
 def of_figure(
-    every: Mapping[str, Facts], kind: tuple[str, str], name: str, faults: Sequence[str]
-) -> Iterator[Population]:
-    """The deltas of `check.figure`: of clean cases, and of those with one of the faults."""
+    every: Mapping[str, Facts], kind: tuple[str, str], name: str, faults: Sequence[str],
+    own: Sequence[str] = (),
+) -> Iterator[Population]:  # fmt: skip
+    """The deltas of `check.figure`: of clean cases, and of those with one of the faults.
+
+    `own`: figures of one parameter group each, which `check.figure` does not count.
+    """
     check, _, figure = name.partition(".")
     seen = [
         (facts, found)
         for facts in every.values()
         if (facts.case.device, facts.case.dtype) == kind and _counts(facts, faults)
-        if (found := measured(check, figure, facts, every)) is not None
+        if (found := measured(check, figure, facts, every, own)) is not None
     ]
     yield _population((check, figure, *kind), [(one, found.largest) for one, found in seen],
                       [found.floor for one, found in seen if one.case.fault is None])  # fmt: skip
@@ -79,11 +91,13 @@ def _population(
     return Population(*name, correct, broken, max(floors, default=0.0), is_mean)
 
 
-def measured(check: str, figure: str, facts: Facts, every: Mapping[str, Facts]) -> Measured | None:
+def measured(
+    check: str, figure: str, facts: Facts, every: Mapping[str, Facts], own: Sequence[str] = ()
+) -> Measured | None:
     """How far a case is from what it must equal; None where there is nothing to compare."""
     if figure == CHOICES:
         return _choices(beside(check, facts, every))
-    compared = [one for one in compare(check, facts, every) if belongs(one, figure)]
+    compared = [one for one in compare(check, facts, every) if belongs(one, check, figure, own)]
     if not compared:
         return None
     return Measured(
@@ -118,13 +132,15 @@ def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series
     return compared.series if compared else []
 
 
-def belongs(one: Series, figure: str) -> bool:
+def belongs(one: Series, check: str, figure: str, own: Sequence[str] = ()) -> bool:
     """Whether a series is of the figure: `grad_norm` is that of each parameter group as well.
 
-    `grad_norm_embedding` is that of one group alone, as in conf/thresholds.yaml.
+    `grad_norm_embedding` is that of one group alone. Where it is among `own`, `grad_norm` is that
+    of the others, as conf/thresholds.yaml is read.
     """
     total, _, group = one.name.partition(" of ")
-    return figure in (total, f"{total}_{group}")
+    of_group = f"{total}_{group}"
+    return figure == of_group or (figure == total and f"{check}.{of_group}" not in own)
 
 
 def resolution(one: Series) -> float:

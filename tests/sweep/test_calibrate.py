@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sweep import thresholds
 from sweep.calibrate import config, page
-from sweep.calibrate.__main__ import in_use, main, plan_of, separated
+from sweep.calibrate.__main__ import checked, in_use, main, plan_of, separated
 from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
 from sweep.case import fault_suffix
@@ -207,6 +207,21 @@ def test_a_kind_without_runs_of_a_figure_is_left_out_and_a_figure_without_any_is
     assert found[2].refusal == "parity.choices.cpu.float32: no correct run was measured"
 
 
+def test_a_figure_may_be_asked_to_show_fewer_faults_in_a_dtype_that_hides_some(
+    resumed: Make,
+) -> None:
+    faults = ("resume_without_rng", "resume_without_moments")
+    every = [resumed(f"{fault} {dtype}", [5.0, 4.25], fault)
+             for fault in faults for dtype in ("float32", "bfloat16")]  # fmt: skip
+    for one in every:
+        one.case = one.case.model_copy(update={"dtype": one.case.id.split()[1]})
+    plan = {"resume.loss": {"float32": faults, "bfloat16": faults[1:]}}
+    found = populations({one.case.id: one for one in every}, plan)
+    assert {one.dtype: [broken.fault for broken in one.broken] for one in found} == {
+        "float32": [*faults], "bfloat16": [*faults[1:]]
+    }  # fmt: skip
+
+
 def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
     def layout(case_id: str, world_size: int, norm: float, fault: str | None = None) -> Facts:
         facts = make_facts(steps([8.0] * 5, grad_norm_groups={"router": norm, "head": 1.0}))
@@ -227,6 +242,10 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
     assert [one.value for one in (*head.correct, *head.broken)] == [0.0, 0.0]
     assert mean.is_mean
     assert mean.correct[0].value == pytest.approx(1e-6)
+    groups = {"parity.grad_norm": ["ep_grad_scaled"], "parity.grad_norm_router": ["ep_grad_scaled"]}
+    others, _, router, _ = populations(cases, groups)
+    assert [one.value for one in (*others.correct, *others.broken)] == [0.0, 0.0]
+    assert [one.value for one in router.broken] == [pytest.approx(0.1)]
 
 
 def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_facts: Make) -> None:
@@ -271,3 +290,14 @@ def test_a_mean_without_a_bound_in_use_is_a_wrong_request_and_names_the_command(
     mean = Population("cost", "memory_growth", "cpu", "float32", [], [], FLOOR, is_mean=True)
     with pytest.raises(RequestError, match="no bound of the mean is configured; run"):
         in_use(mean)
+
+
+def test_a_mean_too_close_for_a_bound_has_none_to_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = thresholds.Threshold(value=1e-4, source="a test")
+    monkeypatch.setattr(thresholds, "of", lambda *_: limit)
+    mean = dataclasses.replace(population([1e-4], [5e-4]), is_mean=True)
+    assert checked([population([0], [1e-3]), mean]) == 0
+    assert "resume.loss.cpu.float32.mean: none in use; " in capsys.readouterr().out
+    assert checked([population([0], [1e-5]), mean]) == 1
