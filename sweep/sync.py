@@ -15,6 +15,7 @@ from sweep import folder as sweep_folder
 from sweep.arguments import OUTPUTS, Usage
 from sweep.errors import MachineryError, RequestError
 from sweep.judge import closing, ready
+from sweep.judge.recorded import without_own
 from sweep.plan.earlier import ASIDE
 from sweep.report import Result
 from sweep.report.runs import RECORDED, recorded
@@ -100,6 +101,8 @@ def sync(location: Location, folder: Path) -> str:
         guard.ended = problem is None
     if problem is not None:
         raise MachineryError(problem)
+    if said := without_own(ended):
+        print(f"{folder.name}: {said}", file=sys.stderr)
     return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"
 
 

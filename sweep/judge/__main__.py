@@ -11,7 +11,7 @@ from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.files import write_json
 from sweep.folder import PLAN
 from sweep.judge.closing import keep
-from sweep.judge.recorded import judge_recorded
+from sweep.judge.recorded import judge_recorded, without_own
 from sweep.judge.verdict import ready
 from sweep.store import End, Reader, SweepRecord, ending
 
@@ -59,6 +59,8 @@ def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path) -> int:
     keep(results)
     report.write(folder, results)
     report.show(folder, results, missing)
+    if said := without_own(results):
+        print(said, file=sys.stderr)
     if sweep.status not in GOES_ON:
         end = End(interrupted=missing is not None)
         ending.finish(client, sweep.run_id, folder, results, end)

@@ -5,12 +5,14 @@ Nothing that was recorded is changed by it but verdicts.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sweep.case import Case
 from sweep.checks import Context
 from sweep.facts import Facts
+from sweep.files import config_dir_of, own_conf_dir
 from sweep.judge.verdict import Judgement, judge, unavailable
 from sweep.report import Result
 from sweep.report.runs import Run
@@ -64,3 +66,18 @@ def _in_order(results: Sequence[Result], planned: Sequence[str]) -> list[Result]
     """As they were planned; they may have run in any order."""
     place = {case_id: number for number, case_id in enumerate(planned)}
     return sorted(results, key=lambda result: place.get(result.case.id, len(place)))
+
+
+def without_own(results: Iterable[Result]) -> str:
+    """What to say where the cases ran with a folder of their own and are judged without one."""
+    folders = sorted({folder for one in results if (folder := _own_of(one.command))})
+    if not folders or own_conf_dir() is not None:
+        return ""
+    return f"judged without the thresholds and known failures of --config-dir {', '.join(folders)}"
+
+
+def _own_of(command: str) -> str | None:
+    try:
+        return config_dir_of(shlex.split(command))[0]
+    except ValueError:  # cut within quotes: MLflow keeps no more of it
+        return None

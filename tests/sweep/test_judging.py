@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,24 @@ def test_facts_are_read_from_the_store_and_not_from_the_disk(
     record(outputs, make_facts())
     facts_file.save(make_facts([Step(step=1, loss=1, grad_norm=1)]), outputs / SWEEP / CASE.id)
     assert judge_again(outputs) == 0
+
+
+def test_judging_without_the_configuration_that_a_sweep_ran_with_is_told(
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    result, long = sweep_folder(outputs, make_facts(), named(make_facts(), "long"))
+    writer = Writer(Location.at(outputs), outputs / SWEEP)
+    writer.record(replace(result, command="python -m sweep --config-dir '/my conf' arch=llama"))
+    writer.record(replace(long, command=f"python -m sweep 'a={'x' * 9000}'"))  # is cut there
+    writer.settle()
+    writer.finish([result, long], End())
+    assert judge_again(outputs) == 0
+    said = "judged without the thresholds and known failures of --config-dir /my conf\n"
+    assert capsys.readouterr().err == said
+    monkeypatch.setattr("sys.argv", ["judge", "--config-dir", str(outputs)])
+    assert judge_again(outputs) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_lock_that_nobody_gives_back_is_one_line(
