@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -30,15 +32,22 @@ def finished(folder: Path) -> dict[str, str]:
             for path in folder.glob("*/findings.json")}  # fmt: skip
 
 
-def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, str]:
+CASES = (f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
+         TRAINER.replace("{behaviour}", "{arch}"))  # fmt: skip
+
+
+def start(outputs: Path, *arguments: str, **changed: str) -> subprocess.Popen[str]:
     # a shell starts what runs in the background with SIGINT ignored, and so these tests
-    started = subprocess.Popen(
+    return subprocess.Popen(
         ["env", "--default-signal=INT", sys.executable, "-m", "sweep", "-m", f"outputs={outputs}",
-         f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
-         TRAINER.replace("{behaviour}", "{arch}")],
-        env={**os.environ, "COLUMNS": "80", "BEHAVIOURS": behaviours()}, text=True,
+         *arguments],
+        env={**os.environ, "COLUMNS": "80", "BEHAVIOURS": behaviours(**changed)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+
+
+def stop_in_the_second_case(outputs: Path, stop: signal.Signals) -> tuple[int, str]:
+    started = start(outputs, *CASES)
     lines = "*/qwen3-*/launches/1_train/metrics.jsonl"
     until(lambda: list(outputs.glob(lines)), "the second case trains", seconds=120)
     recorded = "*/llama-*/recorded.json"
@@ -128,6 +137,32 @@ def test_a_killed_sweep_leaves_no_process_and_no_run_that_seems_to_go_on(outputs
     assert "3 passed" in (folder / "summary.md").read_text()
     assert "RUNNING" not in {status for _, status in statuses(outputs)}
     assert [kind for kind, _ in statuses(outputs)].count("case") == 3  # each recorded once
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_any_moment_again_and_again_ends_with_every_result(outputs: Path) -> None:
+    """Three times; SWEEP_KILLS=20 tries more moments."""
+    kills = os.environ.get("SWEEP_KILLS", "3")
+    dice = random.Random(kills)
+
+    def words() -> list[str]:
+        return ["resume_sweep=latest"] if list(outputs.glob("*/sweep.json")) else [*CASES]
+
+    for _ in range(int(kills)):
+        started = start(outputs, *words(), qwen3="leftover")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(dice.uniform(0.5, 9))
+        started.kill()
+        started.communicate()
+        assert left_after(outputs) == []
+    done = go_on(outputs, *words(), qwen3="leftover")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (folder,) = [path.parent for path in outputs.glob("*/sweep.json")]
+    assert finished(folder) == {"llama": "passed", "qwen3": "passed", "qwen3_moe": "crashed"}
+    assert "2 passed, 1 crashed" in (folder / "summary.md").read_text()
+    ended = [one for one in statuses(outputs) if one[1] != "KILLED"]
+    assert ended == [("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"),
+                     ("sweep", "FAILED")]  # fmt: skip
 
 
 def test_a_sweep_that_is_not_there_is_an_error_with_the_choices(outputs: Path) -> None:
