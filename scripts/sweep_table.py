@@ -1,4 +1,4 @@
-"""A recorded sweep as a Markdown table: what each case lost, took and used.
+"""A recorded sweep as Markdown tables: what each case lost, took and used, and where time went.
 
 python scripts/sweep_table.py sweep=latest outputs=outputs
 """
@@ -12,14 +12,25 @@ from pathlib import Path
 from sweep import arguments
 from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.checks import cost
+from sweep.facts import Facts
 from sweep.store import CaseRecord, Reader, SweepRecord
 
 USAGE = Usage(
-    "scripts.sweep_table", "A recorded sweep as a Markdown table.",
+    "scripts.sweep_table", "A recorded sweep as Markdown tables.",
     "python scripts/sweep_table.py sweep=latest", [SWEEP, EXPERIMENT, OUTPUTS],
 )  # fmt: skip
 
 HEAD = ("case", "verdict", "loss", "first step, s", "compile, s", "step, s", "peak, GiB", "breaks")
+SPANS = (
+    "architecture",
+    "cases",
+    "first launches, s",
+    "start, s",
+    "compile, s",
+    "steps, s",
+    "end, s",
+)
+"""`start`: processes, imports, loading; `steps`: all, without what the first compiled for."""
 ABOUT = ("gpu", "gpu_driver", "device", "torch", "transformers", "python", "git_sha", "git_dirty")
 
 
@@ -32,6 +43,29 @@ def table(sweep: SweepRecord, cases: list[CaseRecord]) -> Iterator[str]:
     yield f"|{' --- |' * len(HEAD)}"
     for case in cases:
         yield f"| {' | '.join(row(case))} |"
+
+
+def spans(cases: list[CaseRecord]) -> Iterator[str]:
+    """The lines of the second table: where each architecture's first launches spent their time."""
+    yield f"| {' | '.join(SPANS)} |"
+    yield f"|{' --- |' * len(SPANS)}"
+    whole = [one.facts for one in cases if one.facts and cost.first_step_seconds(one.facts)]
+    for arch in dict.fromkeys(facts.case.arch for facts in whole):
+        yield span(arch, [facts for facts in whole if facts.case.arch == arch])
+    if whole:
+        yield span("all", whole)
+
+
+def span(name: str, every: Sequence[Facts]) -> str:
+    """One architecture."""
+    compiling = sum(facts.compile_seconds or 0.0 for facts in every)
+    first = sum(facts.steps[0].step_seconds or 0.0 for facts in every)
+    later = sum(step.step_seconds or 0.0 for facts in every for step in facts.steps[1:])
+    start = sum(cost.first_step_seconds(facts) or 0.0 for facts in every) - first
+    launched = sum(facts.launches[0].seconds for facts in every)
+    steps = first - compiling + later
+    parts = (launched, start, compiling, steps, launched - start - compiling - steps)
+    return f"| {name} | {len(every)} | {' | '.join(f'{part:.0f}' for part in parts)} |"
 
 
 def row(case: CaseRecord) -> list[str]:
@@ -57,14 +91,15 @@ def figure(value: float | None, form: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; returns the exit code."""
+    """Print the tables; returns the exit code."""
     return arguments.run(USAGE, _print, argv)
 
 
 def _print(values: dict[str, str]) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
-    print("\n".join(table(sweep, reader.cases(sweep))))
+    cases = reader.cases(sweep)
+    print("\n".join([*table(sweep, cases), "", *spans(cases)]))
     return 0
 
 
