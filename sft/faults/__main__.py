@@ -7,6 +7,7 @@ python -m sweep arch=llama layout=single feature=none fault=dead_model    # plan
 from __future__ import annotations
 
 import argparse
+import signal
 import textwrap
 
 from sft.faults import FAULTS
@@ -16,6 +17,7 @@ if __name__ == "__main__":
         prog="python -m sft.faults", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()  # fmt: skip
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a list into `head` is no error
     for fault in FAULTS.values():
         strengths = ", ".join(f"{value:g}" for value in fault.strengths)
         print(f"{fault.name}[:{fault.strength}] ({strengths})" if strengths else fault.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -195,3 +197,13 @@ def test_the_trainer_says_which_fault_it_runs_with_and_refuses_one_that_is_none(
     unfit = run("embeddings_untied:2")
     assert unfit.returncode == 2
     assert "has no strength" in unfit.stderr
+
+
+@pytest.mark.slow
+def test_a_list_into_a_pipe_that_is_closed_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as `| head` does once it has its lines
+    command = [sys.executable, "-m", "sft.faults"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
