@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from sweep import trainers
@@ -25,6 +26,8 @@ class Handle(Protocol):
 
 
 H = TypeVar("H", bound=Handle)
+J = TypeVar("J")
+Gpus = tuple[str, ...]
 
 
 class Pool:
@@ -37,7 +40,7 @@ class Pool:
         self._room = dict.fromkeys(machine.gpus, limits.cases_per_gpu)
         self.slots = limits.slots or sum(self._room.values()) or 1
 
-    def take(self, gpus: int) -> tuple[str, ...] | None:
+    def take(self, gpus: int) -> Gpus | None:
         """Reserve a slot and that many different GPUs, the emptiest; None if there is no room."""
         emptiest = sorted(self._room, key=lambda gpu: -self._room[gpu])[:gpus]
         if self.slots == 0 or len(emptiest) < gpus or not all(self._room[gpu] for gpu in emptiest):
@@ -47,7 +50,14 @@ class Pool:
             self._room[gpu] -= 1
         return tuple(emptiest)
 
-    def give_back(self, gpus: tuple[str, ...]) -> None:
+    def admit(self, waiting: list[J], gpus_of: Callable[[J], int]) -> Iterator[tuple[J, Gpus]]:
+        """Take for each of `waiting` what there is room for, in order; those leave the list."""
+        for job in list(waiting):
+            if (gpus := self.take(gpus_of(job))) is not None:
+                waiting.remove(job)
+                yield job, gpus
+
+    def give_back(self, gpus: Gpus) -> None:
         """Free what `take` returned."""
         self.slots += 1
         for gpu in gpus:
@@ -60,19 +70,20 @@ class SlotRunner(Generic[H]):
     def __init__(
         self,
         pool: Pool,
-        start: Callable[[int, tuple[str, ...]], H],
+        start: Callable[[int, Gpus], H],
         ended: Callable[[int, H], None],
         tick: Callable[[], None],
     ) -> None:
         self._pool, self._start, self._ended, self._tick = pool, start, ended, tick
-        self.running: dict[int, tuple[H, tuple[str, ...]]] = {}
+        self.running: dict[int, tuple[H, Gpus]] = {}
 
     def run(self, gpus_of: Sequence[int]) -> None:
         """Run jobs 0 to n-1, where job i needs gpus_of[i] GPUs, in order as far as they fit."""
         waiting = list(range(len(gpus_of)))
         while waiting or self.running:
             self._collect()
-            waiting = self._fill(waiting, gpus_of)
+            for index, gpus in self._pool.admit(waiting, gpus_of.__getitem__):
+                self.running[index] = (self._start(index, gpus), gpus)
             self._tick()
             if self.running:
                 time.sleep(POLL_SECONDS)
@@ -83,16 +94,6 @@ class SlotRunner(Generic[H]):
                 del self.running[index]
                 self._ended(index, handle)  # ends what the job left, before its slot is given on
                 self._pool.give_back(gpus)
-
-    def _fill(self, waiting: list[int], gpus_of: Sequence[int]) -> list[int]:
-        left = []
-        for index in waiting:
-            gpus = self._pool.take(gpus_of[index])
-            if gpus is None:
-                left.append(index)
-            else:
-                self.running[index] = (self._start(index, gpus), gpus)
-        return left
 
 
 def minutes(settings: Settings) -> int:
@@ -107,16 +108,11 @@ def makespan(pool: Pool, jobs: Sequence[tuple[float, int]]) -> tuple[float, int]
     Each must fit into the empty pool.
     """
     now, most, waiting = 0.0, 0, list(jobs)
-    running: list[tuple[float, tuple[str, ...]]] = []
+    running: list[tuple[float, Gpus]] = []
     while waiting or running:
-        left = []
-        for seconds, gpus in waiting:
-            taken = pool.take(gpus)
-            if taken is None:
-                left.append((seconds, gpus))
-            else:
-                heapq.heappush(running, (now + seconds, taken))
-        waiting, most = left, max(most, len(running))
+        for (seconds, _), taken in pool.admit(waiting, itemgetter(1)):
+            heapq.heappush(running, (now + seconds, taken))
+        most = max(most, len(running))
         now, taken = heapq.heappop(running)
         pool.give_back(taken)
     return now, most

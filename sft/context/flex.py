@@ -69,8 +69,9 @@ def attend(
 
 def is_grouped(query: Tensor, key: Tensor) -> bool:
     """Whether query heads share key heads."""
-    if query.shape[1] == key.shape[1]:  # noqa: SIM103 - branched on, sizes the compiler has as
-        return False  # symbols compare to a bool, which operators want
+    # A branch, since two sizes that the compiler has as symbols do not compare to a bool.
+    if query.shape[1] == key.shape[1]:  # noqa: SIM103
+        return False
     return True
 
 

@@ -88,7 +88,7 @@ def checked(found: Sequence[Population]) -> int:
     """Say of each threshold in use whether it separates; returns the exit code."""
     failed = False
     for one in found:
-        if one.is_mean and one.refusal and bound_of_mean(one) is None:
+        if one.is_mean and one.refusal and configured(one).mean is None:
             print(f"{one.name}: none in use; {one.refusal}")
             continue
         limit = in_use(one)
@@ -109,17 +109,17 @@ def separated(found: Sequence[Population]) -> list[Population]:
 
 def in_use(one: Population) -> float:
     """Today's threshold; raises RequestError where there is none."""
+    limit = configured(one)
     if not one.is_mean:
-        return thresholds.of(one.check, one.figure, one.device, one.dtype).value
-    bound = bound_of_mean(one)
-    if bound is None:
+        return limit.value
+    if limit.mean is None:
         raise RequestError(f"{one.name}: no bound of the mean is configured; run sweep.calibrate")
-    return bound
+    return limit.mean
 
 
-def bound_of_mean(one: Population) -> float | None:
-    """Today's; None where the figure has only a threshold. Raises RequestError without one."""
-    return thresholds.of(one.check, one.figure, one.device, one.dtype).mean
+def configured(one: Population) -> thresholds.Threshold:
+    """Today's, with the bound of the mean if it has one; raises RequestError without any."""
+    return thresholds.of(one.check, one.figure, one.device, one.dtype)
 
 
 def _calibrated(

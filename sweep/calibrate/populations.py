@@ -39,7 +39,8 @@ def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
     kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
     found: list[Population] = []
     for figure, faults in plan.items():
-        own = [name for name in plan if name.startswith(f"{figure}_")]  # of groups it leaves out
+        # of one parameter group each, which the figure leaves to them
+        own = [name.partition(".")[2] for name in plan if name.startswith(f"{figure}_")]
         of_kinds = [
             list(of_figure(every, kind, figure, shown(faults, kind[1]), own)) for kind in kinds
         ]
@@ -97,7 +98,7 @@ def measured(
     """How far a case is from what it must equal; None where there is nothing to compare."""
     if figure == CHOICES:
         return _choices(beside(check, facts, every))
-    compared = [one for one in compare(check, facts, every) if belongs(one, check, figure, own)]
+    compared = [one for one in compare(check, facts, every) if belongs(one, figure, own)]
     if not compared:
         return None
     return Measured(
@@ -132,7 +133,7 @@ def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series
     return compared.series if compared else []
 
 
-def belongs(one: Series, check: str, figure: str, own: Sequence[str] = ()) -> bool:
+def belongs(one: Series, figure: str, own: Sequence[str] = ()) -> bool:
     """Whether a series is of the figure: `grad_norm` is that of each parameter group as well.
 
     `grad_norm_embedding` is that of one group alone. Where it is among `own`, `grad_norm` is that
@@ -140,7 +141,7 @@ def belongs(one: Series, check: str, figure: str, own: Sequence[str] = ()) -> bo
     """
     total, _, group = one.name.partition(" of ")
     of_group = f"{total}_{group}"
-    return figure == of_group or (figure == total and f"{check}.{of_group}" not in own)
+    return figure == of_group or (figure == total and of_group not in own)
 
 
 def resolution(one: Series) -> float:

@@ -20,6 +20,7 @@ from sweep.session import Session
 from sweep.slurm.jobs import SlurmJob, Submitted, record
 from tests.sweep.conftest import Says
 from tests.sweep.planning import COMMAND, composed
+from tests.sweep.sessions import leave_facts
 
 ASKED = ["-m", "--config-dir", "mine", "detach=true"]
 
@@ -49,16 +50,11 @@ def collected(outputs: Path, *words: str) -> int:
     return arguments.run(collect.USAGE, collect.main, [f"outputs={outputs}", "grace=0", *words])
 
 
-def leave_facts(session: Session, make_facts: Callable[..., Facts], index: int) -> None:
-    case = session.runnable[index].case
-    facts_file.save(make_facts().model_copy(update={"case": case}), session.folder / case.id)
-
-
 def test_what_has_ended_is_judged_and_what_runs_is_named(
     detached: Session, outputs: Path, make_facts: Callable[..., Facts],
     says: Says, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    leave_facts(detached, make_facts, 0)
+    leave_facts(detached, 0, make_facts)
     says("squeue", "printf '9_0|COMPLETED\\n9_1|PENDING\\n'")
     assert collected(outputs) == 3
     said = capsys.readouterr()
@@ -79,7 +75,7 @@ def test_a_case_whose_job_lost_sight_of_its_sweep_or_never_was_has_no_result(
     detached: Session, outputs: Path, make_facts: Callable[..., Facts],
     says: Says, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    leave_facts(detached, make_facts, 0)
+    leave_facts(detached, 0, make_facts)
     says("squeue", "")
     gone = {"case": detached.runnable[1].case, "interrupted": True,
             "error": f"interrupted: {launch.ORPHANED}"}  # fmt: skip
