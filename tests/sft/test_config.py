@@ -142,6 +142,7 @@ def test_the_command_line_says_it_in_one_line_and_exits_2(config_file: Path) -> 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_trainer_imports_neither_the_sweep_nor_the_tiny_models() -> None:
     source = "import sft.loop, sys; print({'sweep', 'tiny_models'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)

@@ -127,6 +127,7 @@ def test_each_layer_of_a_model_calls_it_and_logits_are_those_of_torch(
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("package", "one_thread")
 def test_a_compiled_layer_breaks_at_the_package_alone(checkpoint: Callable[[str], Path]) -> None:
     loaded, graphs = load(checkpoint("qwen3_5_dense")), CompileCounter()

@@ -80,6 +80,7 @@ def test_logits_are_those_of_the_other_kernel(checkpoint: Checkpoint, arch: str)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "two_ranks")
 def test_a_layer_of_shared_sequences_is_one_graph_for_every_pack(
     checkpoint: Checkpoint, two_ranks: dist.ProcessGroup

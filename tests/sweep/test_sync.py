@@ -180,6 +180,7 @@ def test_a_sweep_that_ended_is_over_however_its_folder_was_copied(unrecorded: Pa
     assert runs(unrecorded) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_the_run_of_a_sweep_that_was_killed_at_its_very_end_is_ended(unrecorded: Path) -> None:
     assert synced(unrecorded) == 0
     reader = Reader.at(unrecorded)
