@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import tiny_models
-from sft import launch
 from sft.config import COMPILE_BACKENDS
+from sft.warm import launch
 
 Records = list[dict[str, Any]]
 STEPS = 4

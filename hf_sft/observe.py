@@ -12,8 +12,9 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_sft import experts
-from sft import data, shards
-from sft.metrics import fingerprints, movement
+from sft import data
+from sft.report import shards
+from sft.report.metrics import fingerprints, movement
 
 
 class ObservedTrainer(Trainer):

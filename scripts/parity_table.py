@@ -19,7 +19,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import tiny_models
-from sft import launch
+from sft.warm import launch
 from sweep import thresholds
 from sweep.case import Case, layout_name
 from sweep.files import conf_dir

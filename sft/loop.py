@@ -13,16 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import set_seed
 
-from sft import balance, checkpoint, choices, counters, data, gradients, model, operators, shards
+from sft import checkpoint, data, model
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.kernels import check_device
 from sft.memory import apply
-from sft.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
+from sft.moe import balance, choices
 from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks
+from sft.report import counters, gradients, operators, shards
+from sft.report.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
 
 
 class Trainer:

@@ -14,12 +14,13 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
-from sft import choices, experts, kernels, tables
+from sft import kernels, tables
 from sft.config import Config, LayoutConfig, MemoryConfig
 from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
+from sft.moe import choices, experts
 from sft.tied import share_buffers
 
 HEADS = (
@@ -124,7 +125,7 @@ def dropout(model: PretrainedConfig, share: float) -> dict[str, float]:
 def ep_implementation(memory: MemoryConfig) -> ModuleType:
     """The module that brings tokens to their experts."""
     if memory.ep_backend == "deepep":
-        from sft import deepep
+        from sft.moe import deepep
 
         return deepep
     return experts

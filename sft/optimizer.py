@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from sft.config import Config
-from sft.shards import local
+from sft.report.shards import local
 
 
 class AdamW(torch.optim.AdamW):

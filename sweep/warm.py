@@ -6,8 +6,8 @@ another machine, or when the sweep's has died. A server ends with the process th
 however that ends, and its launches end with it.
 
 A server is any program that serves the listening socket whose descriptor is its last argument, as
-`sft/server.py` does: it takes torchrun's arguments, an environment and two files, and answers with
-lines of JSON: `pid`, then `exit_code` and `cpu_seconds`, or `error`.
+`sft/warm/server.py` does: it takes torchrun's arguments, an environment and two files, and answers
+with lines of JSON: `pid`, then `exit_code` and `cpu_seconds`, or `error`.
 """
 
 from __future__ import annotations

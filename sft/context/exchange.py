@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sft import counters
 from sft.context.sequence import Sequence
 from sft.errors import ConfigError
+from sft.report import counters
 
 
 def all_to_all(x: Tensor, split_dim: int, join_dim: int, sequence: Sequence) -> Tensor:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sft import counters
 from sft.context.sequence import current
+from sft.report import counters
 
 COUNTER = "fla_calls"
 

@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import (
 )
 from transformers.masking_utils import causal_mask_function
 
-from sft import counters
+from sft.report import counters
 
 COUNTER = "flex_attention_calls"
 

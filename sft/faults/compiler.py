@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from sft.context import attention
-from sft.experts import CountedAllToAll
 from sft.faults.patching import Function, Plant
 from sft.faults.registry import fault
 from sft.loop import Trainer
+from sft.moe.experts import CountedAllToAll
 
 
 @fault("titan#2823", strength="breaks", strengths=(1, 2))

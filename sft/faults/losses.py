@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sft.balance import AuxiliaryLoss
 from sft.faults.patching import Plant
 from sft.faults.registry import fault
 from sft.loop import Trainer
+from sft.moe.balance import AuxiliaryLoss
 
 LOSS = "loss = token_losses(logits, labels) / tokens"
 LABELS = 'labels = sequence.local(rows["labels"])'

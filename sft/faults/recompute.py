@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sft import balance
 from sft import model as models
-from sft.balance import routers
-from sft.counters import recomputing
 from sft.faults.patching import Plant
 from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
+from sft.moe import balance
+from sft.moe.balance import routers
+from sft.report.counters import recomputing
 
 
 @fault("am#3156", strength="size of the noise", strengths=(0.1, 1e-3))

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sft import gradients, shards
-from sft.experts import CountedAllToAll
 from sft.faults.patching import Plant, PlantError
 from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.memory import apply
+from sft.moe.experts import CountedAllToAll
+from sft.report import gradients, shards
 
 
 @fault("hf#48687", "ds#5259", strength="factor", strengths=(2, 1.01))

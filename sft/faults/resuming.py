@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from sft import checkpoint
-from sft.balance import BIAS
 from sft.data import Loader
 from sft.faults.patching import Function, Plant
 from sft.faults.registry import fault
 from sft.loop import Trainer
-from sft.shards import local
+from sft.moe.balance import BIAS
+from sft.report.shards import local
 
 POSITION = 'trainer.loader.load_state_dict(saved["loader"])'
 SCHEDULER = 'trainer.scheduler.load_state_dict(saved["scheduler"])'

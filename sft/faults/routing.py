@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sft import deepep
 from sft import model as models
-from sft.balance import BIAS, routers
-from sft.experts import CountedAllToAll
 from sft.faults.patching import Function, Plant, PlantError
 from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
+from sft.moe import deepep
+from sft.moe.balance import BIAS, routers
+from sft.moe.experts import CountedAllToAll
 
 
 @fault("ds#7747", strength="share of the routers", strengths=(1, 0.1))

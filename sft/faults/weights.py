@@ -14,7 +14,7 @@ from sft import model as models
 from sft.faults.patching import Plant, PlantError
 from sft.faults.registry import fault
 from sft.loop import Trainer
-from sft.shards import local
+from sft.report.shards import local
 
 
 @fault("mc#5844", "am#2682", strength="share of the experts", strengths=(1, 0.05))

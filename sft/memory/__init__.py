@@ -1,7 +1,7 @@
 """Features that trade time for memory, and the compiler: one file each, put together by `apply`.
 
-Each reports what it did as a counter (`sft/counters.py`), measured where it happens, so that a
-feature that was asked for and did nothing is seen.
+Each reports what it did as a counter (`sft/report/counters.py`), measured where it happens, so
+that a feature that was asked for and did nothing is seen.
 """
 
 from __future__ import annotations

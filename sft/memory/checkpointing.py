@@ -15,8 +15,8 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
-from sft import counters
 from sft.memory import Forward
+from sft.report import counters
 
 MATMULS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.addmm.default})
 ATTENTION = frozenset(
@@ -82,7 +82,7 @@ def policy(
 def exchanges() -> frozenset[Any]:
     """The operators that move activations between ranks."""
     import sft.context.exchange
-    import sft.experts  # noqa: F401 - they define the operators
+    import sft.moe.experts  # noqa: F401 - they define the operators
 
     return frozenset(getattr(torch.ops.sft, name).default for name in EXCHANGES)
 

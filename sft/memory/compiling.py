@@ -7,9 +7,9 @@ import logging
 
 import torch
 
-from sft import counters
 from sft.config import MemoryConfig
 from sft.memory import Forward
+from sft.report import counters
 
 KINDS_OF_LAYER = 64
 """Graphs kept for one function. All layers share it, and a model has more kinds than torch's 8."""

@@ -16,9 +16,10 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from torch.utils._pytree import tree_leaves
 from transformers.distributed import fsdp as transformers_fsdp
 
-from sft import counters, fsdp
+from sft import fsdp
 from sft.memory import Forward
-from sft.shards import local
+from sft.report import counters
+from sft.report.shards import local
 
 CPU = torch.device("cpu")
 

@@ -40,7 +40,7 @@ class ModuleTrainer(Trainer):
 
     def server(self, settings: Settings) -> list[str] | None:
         """The built-in trainer's, on one machine: it forks any program with transformers there."""
-        return [sys.executable, "-m", "sft.server"] if settings.layout.nodes == 1 else None
+        return [sys.executable, "-m", "sft.warm.server"] if settings.layout.nodes == 1 else None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tiny_models
-from sft import launch
+from sft.warm import launch
 
 
 @pytest.fixture(scope="session")

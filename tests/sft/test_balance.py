@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from sft.balance import Balance
 from sft.config import Config, OptimConfig
+from sft.moe.balance import Balance
 from sft.ranks import Ranks
 
 RATE = 0.5

@@ -13,12 +13,13 @@ import torch.distributed.checkpoint as dcp
 
 from scripts import parity_table
 from sft import checkpoint as checkpoints
-from sft import launch, loop, model
+from sft import loop, model
 from sft.config import CheckpointConfig, Config, DataConfig, ModelConfig, OptimConfig
 from sft.errors import ConfigError
 from sft.loop import Trainer
-from sft.metrics import read as records
 from sft.ranks import Ranks
+from sft.report.metrics import read as records
+from sft.warm import launch
 
 Records = list[dict[str, Any]]
 ALONE = Ranks(0, 1, torch.device("cpu"))

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sft import choices, counters
 from sft.context.sequence import Sequence, computing, document_ids
+from sft.moe import choices
+from sft.report import counters
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2]])
 TOKENS = torch.tensor([[5, 6, 7, 5, 6, 9]])

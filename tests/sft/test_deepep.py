@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sft import counters, deepep
+from sft.moe import deepep
+from sft.report import counters
 
 TOKENS, EXPERTS, HIDDEN = 5, 4, 3
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 
 from sft import config as configuration
-from sft import counters, kernels, loop, model
+from sft import kernels, loop, model
 from sft.config import Config, DataConfig, MemoryConfig, ModelConfig
 from sft.context import fla
 from sft.context.gated_delta import chunk_gated_delta_rule
@@ -29,8 +29,9 @@ from sft.context.sequence import Sequence, computing, document_ids
 from sft.errors import ConfigError
 from sft.loop import Trainer
 from sft.memory.apply import decoder_layers
-from sft.metrics import Record
 from sft.ranks import Ranks, pick_device
+from sft.report import counters
+from sft.report.metrics import Record
 from tests.sft.packs import assert_same, pack
 
 LENGTHS = ((70, 1, 29), (100,))

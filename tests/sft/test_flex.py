@@ -15,15 +15,16 @@ from torch.nn.attention import flex_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import PreTrainedModel, masking_utils
 
-from sft import counters, kernels, model
+from sft import kernels, model
 from sft.config import Config, DataConfig, MemoryConfig, ModelConfig
 from sft.context import attention, flex
 from sft.context.sequence import Sequence, computing, document_ids
 from sft.errors import ConfigError
 from sft.loop import Trainer
 from sft.memory.apply import decoder_layers
-from sft.metrics import Record
 from sft.ranks import Ranks, pick_device
+from sft.report import counters
+from sft.report.metrics import Record
 from tests.sft.packs import pack
 
 Checkpoint = Callable[[str], Path]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sft import gradients
+from sft.report import gradients
 
 CPU = torch.device("cpu")
 

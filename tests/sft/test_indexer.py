@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import AutoConfig
 from transformers.models.qwen4_exp import modeling_qwen4_exp
 
-from sft import counters
 from sft.context import indexer
 from sft.context.sequence import Sequence, computing, document_ids
+from sft.report import counters
 
 LENGTHS = (101, 37, 3, 115)  # none a multiple of a block, one shorter than a block
 

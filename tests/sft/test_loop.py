@@ -13,8 +13,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from sft.config import Config, DataConfig, LayoutConfig, MemoryConfig, ModelConfig
 from sft.data import IGNORED, Row
 from sft.loop import Trainer
-from sft.metrics import Record
 from sft.ranks import Ranks
+from sft.report.metrics import Record
 
 Checkpoint = Callable[[str], Path]
 ALONE = Ranks(0, 1, torch.device("cpu"))

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sft import counters, loop
+from sft import loop
 from sft.config import Config, DataConfig, MemoryConfig, ModelConfig, OptimConfig
 from sft.loop import Trainer
 from sft.memory import apply, checkpointing, compiling, offloading
 from sft.ranks import Ranks
+from sft.report import counters
 
 STEPS, ROWS, SEQ = 2, 2, 128
 CPU = torch.device("cpu")

@@ -14,10 +14,12 @@ from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
 import sft.context.exchange
-import sft.experts  # noqa: F401 - both define operators
-from sft import config, counters, launch
+import sft.moe.experts  # noqa: F401 - both define operators
+from sft import config
 from sft.errors import ConfigError
 from sft.memory import offloading
+from sft.report import counters
+from sft.warm import launch
 
 BASE = {"compile": True, "ac": "full", "act_offload": True, "optim_offload": True}
 

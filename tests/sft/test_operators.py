@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sft import operators
+from sft.report import operators
 
 
 def compute() -> None:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from sft import counters, model
+from sft import model
 from sft.config import Config, ModelConfig
 from sft.context.sequence import Sequence, computing, document_ids
+from sft.report import counters
 
 LENGTHS = (101, 37, 3, 115)  # several windows and a rest, one window and a rest, less than any
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-from sft import preload, server
+from sft.warm import preload, server
 
 
 def test_no_rank_is_forked_once_torch_has_initialised_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,11 @@ from tests.sweep.conftest import CASE
 from tests.sweep.planning import planned
 
 Make = Callable[..., Facts]
-NEW = Happening(reason="Data-dependent branching: no", frame="sft/experts.py:57",
+NEW = Happening(reason="Data-dependent branching: no", frame="sft/moe/experts.py:57",
                 function="dispatch", ranks={"0": 2, "1": 2})  # fmt: skip
 AGAIN = Happening(reason="size mismatch", frame="a.py:1", function="forward",
                   ranks={"0": 2, "1": 3})  # fmt: skip
-ENTRY = ('- {case: "llama-*", frame: "sft/experts.py:*", reason: "Data-dependent",'
+ENTRY = ('- {case: "llama-*", frame: "sft/moe/experts.py:*", reason: "Data-dependent",'
          ' why: sizes, issue: "https://x/1"}')  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_a_new_break_fails_and_names_its_line_and_reason(compiled_facts: Make) -
     found = finding(compiled_facts(NEW))
     assert found.outcome is Outcome.FAIL
     assert found.message == (
-        "1 new graph break: sft/experts.py:57 in dispatch: Data-dependent branching: no"
+        "1 new graph break: sft/moe/experts.py:57 in dispatch: Data-dependent branching: no"
         " (ranks 0, 1)"
     )
     assert (found.metrics["graph_breaks/new"], found.folder) == (1.0, "launches/1_train")
@@ -126,7 +126,7 @@ def test_a_known_break_passes_and_is_told(
     known(ENTRY)
     found = finding(compiled_facts(NEW))
     assert found.outcome is Outcome.PASS
-    assert found.message.startswith("1 known graph break: sft/experts.py:57 in dispatch")
+    assert found.message.startswith("1 known graph break: sft/moe/experts.py:57 in dispatch")
     assert (found.metrics["graph_breaks/total"], found.metrics["graph_breaks/new"]) == (1.0, 0.0)
 
 
@@ -149,7 +149,7 @@ def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
     assert found.outcome is Outcome.PASS
     assert found.message == (
         "no longer broken, delete it from conf/known_graph_breaks.yaml:"
-        " sft/experts.py:*: Data-dependent (https://x/1)"
+        " sft/moe/experts.py:*: Data-dependent (https://x/1)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
 
@@ -229,7 +229,7 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
     assert tests["test_sft"].find("failure") is None
     failure = tests["test_no_graph_breaks"].find("failure")
     assert failure is not None
-    assert "sft/experts.py:57 in dispatch" in (failure.get("message") or "")
+    assert "sft/moe/experts.py:57 in dispatch" in (failure.get("message") or "")
     assert "run it" in (failure.text or "")
 
 
@@ -245,7 +245,7 @@ def test_known_breaks_are_told_in_junit_and_in_the_summary(
     known(ENTRY)
     facts = compiled_facts(NEW)
     said = junit(facts)["test_no_graph_breaks"].findtext("system-out") or ""
-    assert said.startswith("graph_breaks: 1 known graph break: sft/experts.py:57")
+    assert said.startswith("graph_breaks: 1 known graph break: sft/moe/experts.py:57")
     result = Result(judge(facts, Context()), Path("outputs/x") / facts.case.id, "run it", facts)
     assert "- llama-cp4_ep1-base: graph_breaks: 1 known" in report.summary("x", [result])
 

@@ -44,7 +44,7 @@ OF_ONE_LAUNCH = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm.Server]:
     log = tmp_path_factory.mktemp("server") / "server.log"
-    program = [sys.executable, "-m", "sft.server"]
+    program = [sys.executable, "-m", "sft.warm.server"]
     one = warm.Server(program, launch.environment("cpu", None), log)
     yield one
     one.stop()
@@ -167,7 +167,7 @@ def test_a_killed_sweep_leaves_no_server_and_no_rank(outputs: Path) -> None:
     try:
         until(lambda: any(outputs.glob("*/*/launches/1_train/metrics.jsonl")), 120)
         family = psutil.Process(sweep.pid).children(recursive=True)
-        ranks = [one for one in family if "sft.server" in one.cmdline()]
+        ranks = [one for one in family if "sft.warm.server" in one.cmdline()]
         assert len(ranks) == 4  # the server, the launcher, two ranks
     finally:
         sweep.kill()

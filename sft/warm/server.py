@@ -1,4 +1,4 @@
-"""python -m sft.server FD: start `torchrun -m sft` again and again, its ranks forked from here.
+"""python -m sft.warm.server FD: start `torchrun -m sft` repeatedly, its ranks forked from here.
 
 Importing torch, transformers and a model's code costs each rank of torchrun more than a tiny
 model's training. This process has them imported. Over the listening Unix socket FD it is told what
@@ -39,7 +39,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.launcher.api import elastic_launch
 
-from sft import preload
+from sft.warm import preload
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 PR_SET_PDEATHSIG = 1

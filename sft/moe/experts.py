@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers.distributed.expert_parallel import EPImplementation, EPImplementationInterface
 
-from sft import counters
 from sft.context.exchange import named_group
+from sft.report import counters
 
 NAME = "counted_all_to_all"
 

@@ -14,10 +14,11 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from sft import config, metrics
-from sft.metrics import Record
+from sft import config
+from sft.report import metrics
+from sft.report.metrics import Record
 
-PRELOAD = ("sft.preloaded", "sft.__main__")
+PRELOAD = ("sft.warm.preloaded", "sft.__main__")
 
 
 def preload(modules: Sequence[str] = ()) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sft.ranks import Ranks
-from sft.shards import local, replicas
+from sft.report.shards import local, replicas
 
 GROUPS = (
     ("experts", r"\.experts\."),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sft.ranks import Ranks
-from sft.shards import local
+from sft.report.shards import local
 
 Record = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What ranks import, imported where they are forked from (sft/server.py).
+"""What ranks import, imported where they are forked from (sft/warm/server.py).
 
 torch and transformers import and build much only when it is first used; what that is was seen by
 comparing `sys.modules` before and after a launch. Nothing here may touch CUDA.

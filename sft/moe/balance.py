@@ -18,12 +18,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sft import counters
 from sft.config import Config
 from sft.context.exchange import named_group
 from sft.context.sequence import active
 from sft.ranks import Ranks
-from sft.shards import local, local_part
+from sft.report import counters
+from sft.report.shards import local, local_part
 
 LOSS = "aux_loss"
 BIAS = "e_score_correction_bias"

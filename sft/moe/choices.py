@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sft import counters
 from sft.context.sequence import Sequence, active
+from sft.report import counters
 
 NAME = "choices_fingerprint"
 PLACES = "choices_by_place"

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.distributed.expert_parallel import EPImplementation, EPImplementationInterface
 
-from sft import counters
+from sft.report import counters
 
 NAME = "deepep"
 

@@ -1,0 +1,1 @@
+"""What a run reports of itself, one line of metrics.jsonl per step."""
