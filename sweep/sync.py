@@ -40,7 +40,9 @@ def main(values: dict[str, str]) -> int:
     location = Location.at(outputs)
     damaged: list[str] = []
     with _alone(outputs):
-        _take_over(location, outputs)
+        if location.exists:
+            with location.answering("open its store"):
+                _ = location.client
         for folder in sweep_folder.known(outputs):
             try:
                 print(f"{folder.name}: {sync(location, folder)}")
@@ -49,31 +51,6 @@ def main(values: dict[str, str]) -> int:
     if damaged:
         raise RequestError("; ".join(damaged))
     return 0
-
-
-def _take_over(location: Location, outputs: Path) -> None:
-    """A store that came here with its folder; raises MachineryError while it may be in use there.
-
-    Its runs are all recorded once more, since they name the store by its old address: each is found
-    in it, and files that were left behind are there again.
-    """
-    place = location.made_in()
-    if place is None:
-        return
-    for folder in filter(_may_go_on, sweep_folder.known(outputs)):
-        raise MachineryError(
-            f"{outputs}/mlflow.db was made in {place}, where sweep {folder.name} may still run"
-            f" ({sweep_folder.read_plan(folder)['driver']}): sync once it has ended, or in a day"
-        )
-    location.take_over()
-    print(f"mlflow.db was made in {place}: its files are looked for in {outputs} from now on")
-
-
-def _may_go_on(folder: Path) -> bool:
-    try:
-        return _goes_on(folder)
-    except RequestError:  # damaged, which is told when its turn comes
-        return False
 
 
 def _goes_on(folder: Path) -> bool:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from filelock import FileLock
 
 from sweep.errors import MachineryError, RequestError
-from sweep.store import moved
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -176,8 +175,9 @@ class Location:
 
         with self.exclusive():
             self._make_tables()
-            self._check_place()
-            return MlflowClient(tracking_uri=self.uri)
+            client = MlflowClient(tracking_uri=self.uri)
+            self._check_place(client)
+            return client
 
     def has(self, run_id: str) -> bool:
         """Whether the store still has the run, deleted or not; raises MachineryError."""
@@ -194,24 +194,24 @@ class Location:
                 raise
         return True
 
-    def made_in(self) -> Path | None:
-        """Where a store was made that was moved or copied here with its folder, if it was."""
-        if self._file is None or self.artifacts is None:
-            return None
-        return moved.made_in(self._file, self.artifacts)
+    def _check_place(self, client: MlflowClient) -> None:
+        """MLflow keeps the full address of every file, so it finds none of a store that was moved.
 
-    def take_over(self) -> None:
-        """Look for the files of such a store beside it from now on; raises MachineryError."""
-        with self.writing("have its files looked for beside it"):
-            if self._file is not None and self.artifacts is not None:
-                moved.take_over(self._file, self.artifacts)
-
-    def _check_place(self) -> None:
-        if (place := self.made_in()) is not None:
-            outputs = shlex.quote(f"outputs={Path(self._file or '').parent}")
+        Raises MachineryError.
+        """
+        files = _path_of(self.artifacts or "")
+        here = files.parent
+        if self._file is None or self._file.parent != here:
+            return
+        for experiment in client.search_experiments():
+            location = _path_of(experiment.artifact_location)
+            made_in = location.parent
+            if location.name != files.name or (made_in.exists() and made_in.samefile(here)):
+                continue
             raise MachineryError(
-                f"{self._file} was made in {place}, and its files are there: move it back, or"
-                f" python -m sweep.sync {outputs} has them looked for beside it"
+                f"{self._file} was made in {made_in}, where MLflow looks for its files: move it"
+                f" back, or link its folder (ln -s {shlex.join([str(here), str(made_in)])}), or"
+                f" {MOVE_AWAY.format(file=self._file)}"
             )
 
     def _make_tables(self) -> None:
@@ -233,6 +233,10 @@ class Location:
             made.replace(self._file)
         finally:
             made.unlink(missing_ok=True)
+
+
+def _path_of(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
 
 
 def _check_home() -> None:
