@@ -43,39 +43,11 @@ def select(
 
 
 def pack(times: Mapping[str, float], count: int) -> list[list[str]]:
-    """`count` lists whose longest is short: longest first, then moves and swaps while they help.
+    """`count` lists of similar length: the longest unit first, each to the shortest list so far.
 
     The same times give the same lists, whatever their order.
     """
-    bins: list[list[str]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    packed: list[list[str]] = [[] for _ in range(count)]
     for unit in sorted(times, key=lambda unit: (-times[unit], unit)):
-        emptiest = loads.index(min(loads))
-        bins[emptiest].append(unit)
-        loads[emptiest] += times[unit]
-    while _improve(bins, loads, times):
-        pass
-    return bins
-
-
-def _improve(bins: list[list[str]], loads: list[float], times: Mapping[str, float]) -> bool:
-    """Shorten the longest list by one move or swap; False if none does."""
-    longest = loads.index(max(loads))
-    for other in range(len(bins)):
-        for unit in bins[longest] if other != longest else []:
-            for swapped in [None, *bins[other]]:
-                change = times[unit] - (times[swapped] if swapped else 0.0)
-                if change > 1e-9 and loads[other] + change < loads[longest] - 1e-9:
-                    _exchange(bins, longest, other, unit, swapped)
-                    loads[longest] -= change
-                    loads[other] += change
-                    return True
-    return False
-
-
-def _exchange(bins: list[list[str]], one: int, other: int, unit: str, swapped: str | None) -> None:
-    bins[one].remove(unit)
-    bins[other].append(unit)
-    if swapped is not None:
-        bins[other].remove(swapped)
-        bins[one].append(swapped)
+        min(packed, key=lambda units: sum(times[other] for other in units)).append(unit)
+    return packed

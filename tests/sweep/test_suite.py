@@ -199,14 +199,14 @@ def test_shards_do_not_depend_on_the_order_of_the_suite(
 
 
 @given(st.integers(1, 4), st.randoms())
-def test_the_longest_shard_is_within_a_tenth_of_the_best_possible(count: int, random: Any) -> None:
+def test_the_longest_shard_is_within_a_seventh_of_the_best_possible(count: int, random: Any) -> None:
     for cost in (recorded_seconds(), costs(random)):
         units: dict[str, float] = {}
         for case_id, seconds in cost.items():
             arch = case_id.partition("-")[0]
             units[arch] = units.get(arch, 0.0) + seconds
         loads = [sum(units[unit] for unit in part) for part in shards.pack(units, count)]
-        assert max(loads) <= 1.1 * least_possible(sorted(units.values(), reverse=True), count)
+        assert max(loads) <= 1.15 * least_possible(sorted(units.values(), reverse=True), count)
 
 
 def least_possible(times: list[float], count: int) -> float:
