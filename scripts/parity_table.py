@@ -19,6 +19,7 @@ from sweep.cli.arguments import OUTPUTS, SWEEP, Usage
 from sweep.errors import RequestError
 from sweep.files import write_text
 from sweep.report import Result
+from sweep.report.markdown import table
 from sweep.report.result import reference_of
 from sweep.session.results import load_all
 
@@ -27,6 +28,7 @@ USAGE = Usage(
     "scripts.parity_table", "Write docs/parity.md from a sweep of suite=parity.",
     "python scripts/parity_table.py sweep=latest", [SWEEP, OUTPUTS],
 )  # fmt: skip
+HEAD = ("case", "loss", "grad norm", "worst group", "its grad norm", "another choice")
 DOC = Path(__file__).parent.parent / "docs" / "parity.md"
 PAGE = """\
 # Parity: every layout computes what one process computes
@@ -43,27 +45,24 @@ can fall differently in another layout. Training is another from there on, so on
 are compared; the last column names the step, and how far the losses are apart after it (at most
 {after:g}). `choices_fingerprint` in the metrics distinguishes such a step from a fault.
 
-| case | loss | grad norm | worst group | its grad norm | another choice |
-| --- | --- | --- | --- | --- | --- |
-{rows}
+{table}
 """
 
 
-def rows(results: Sequence[Result]) -> Iterator[str]:
-    """A line for each case that is compared with another one of the sweep."""
+def rows(results: Sequence[Result]) -> Iterator[list[str]]:
+    """A row for each case that is compared with another one of the sweep."""
     for result in results:
         reference = reference_of(result, results)
         if result.facts and reference and reference.facts:
             yield row(Comparison(result.facts, reference.facts, reference.case.id, "parity"))
 
 
-def row(compared: Comparison) -> str:
+def row(compared: Comparison) -> list[str]:
     """The largest differences of a case's loss, gradient norm, and gradient norm of a group."""
     loss, norm, *groups = compared.series
     worst = max(groups, key=lambda group: group.largest)
-    cells = (compared.facts.case.id, size(loss), size(norm), worst.name.rpartition(" of ")[2],
-             size(worst), another_choice(compared))  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    return [compared.facts.case.id, size(loss), size(norm), worst.name.rpartition(" of ")[2],
+            size(worst), another_choice(compared)]  # fmt: skip
 
 
 def size(figure: Series) -> str:
@@ -91,7 +90,7 @@ def page(results: Sequence[Result]) -> str:
         kinked=thresholds.of_case("parity", ["grad_norm"], qwen4_exp).value,
         embeddings=thresholds.of_case("parity", ["grad_norm_embedding"], qwen4_exp).value,
         after=thresholds.of_case("parity", [AFTER], facts.case).value,
-        rows="\n".join(sorted(rows(results))),
+        table="\n".join(table(HEAD, sorted(rows(results)))),
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.calibrate.rule import FACTOR, Population
+from sweep.report.markdown import table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PAGE, PLOT = "calibration.md", "calibration.png"
 CORRECT, BROKEN, LINE = "#0072b2", "#d55e00", "#000000"  # Okabe and Ito's
+HEAD = ("figure", "correct", "at most", "broken", "at least", "the weakest", "apart", "threshold")
+DELTAS = ("figure", "case", "delta")
 INTRODUCTION = """\
 # Calibration: correct and broken runs, and the thresholds between
 
@@ -41,32 +45,26 @@ def page(found: Sequence[Population], sweep: str, versions: Mapping[str, str]) -
         versions=said,
         factor=FACTOR,
         plot=PLOT,
-        table="\n".join(_table(found)),
-        deltas="\n".join(_deltas(found)),
+        table="\n".join(table(HEAD, map(_row, found))),
+        deltas="\n".join(
+            table(("figure", "case", "delta"), chain.from_iterable(map(_deltas, found)))
+        ),
     )
 
 
-def _table(found: Sequence[Population]) -> list[str]:
-    head = "| figure | correct | at most | broken | at least | the weakest | apart | threshold |"
-    return [head, "| --- " * 8 + "|", *map(_row, found)]
-
-
-def _row(one: Population) -> str:
+def _row(one: Population) -> list[str]:
+    counts = str(len(one.correct)), str(len(one.broken))
     if not one.correct or not one.broken:
-        return f"| {one.name} | {len(one.correct)} | | {len(one.broken)} | | | | {one.refusal} |"
+        return [one.name, counts[0], "", counts[1], "", "", "", one.refusal]
     threshold = "none: too close" if one.threshold is None else f"{one.threshold:.1e}"
-    cells = (one.name, len(one.correct), f"{one.largest_correct:.1e}", len(one.broken),
-             f"{one.weakest.value:.1e}", f"`{one.weakest.fault}` in {one.weakest.case}",
-             f"{one.separation:.0f} times", threshold)  # fmt: skip
-    return f"| {' | '.join(map(str, cells))} |"
+    return [one.name, counts[0], f"{one.largest_correct:.1e}", counts[1],
+            f"{one.weakest.value:.1e}", f"`{one.weakest.fault}` in {one.weakest.case}",
+            f"{one.separation:.0f} times", threshold]  # fmt: skip
 
 
-def _deltas(found: Sequence[Population]) -> list[str]:
-    lines = ["| figure | case | delta |", "| --- | --- | --- |"]
-    for one in found:
-        ordered = sorted((*one.correct, *one.broken), key=lambda delta: delta.value)
-        lines += [f"| {one.name} | {delta.case} | {delta.value:.1e} |" for delta in ordered]
-    return lines
+def _deltas(one: Population) -> list[list[str]]:
+    ordered = sorted((*one.correct, *one.broken), key=lambda delta: delta.value)
+    return [[one.name, delta.case, f"{delta.value:.1e}"] for delta in ordered]
 
 
 def draw(found: Sequence[Population], path: Path) -> None:

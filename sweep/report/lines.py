@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
+
+
+def grid(
+    head: Sequence[str], rows: Iterable[Sequence[Text]], right: Collection[str], gap: int = 1
+) -> Table:
+    """A table without rules; where the terminal is narrow the first column is broken."""
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold underline")
+    for name in head:
+        table.add_column(name, overflow="fold", no_wrap=name != head[0],
+                         justify="right" if name in right else "left")  # fmt: skip
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def say(console: Console, text: str, style: str = "", indent: int = 0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sweep.case.labels import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
@@ -16,9 +16,9 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     """The matrix, the cases and the failures."""
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
-    lines += ["| case | verdict | loss | time |", "| --- | --- | --- | --- |"]
-    lines += [f"| {escaped(result.case.id)} | {result.judgement.verdict.value} | {result.losses} "
-              f"| {result.time} |" for result in results]  # fmt: skip
+    lines += table(("case", "verdict", "loss", "time"),
+                   ((escaped(result.case.id), result.judgement.verdict.value, result.losses,
+                     result.time) for result in results))  # fmt: skip
     lines += _failures(results)
     notes = [f"- {escaped(f'{one.case.id}: {note}')}" for one in results for note in one.notes]
     if notes:
@@ -60,12 +60,17 @@ def matrix_lines(
     """The matrix as a table of GitHub's Markdown; empty places were not asked for."""
     whole = matrix(results, missing)
     names = [escaped(f"{layout} {feature}") for layout, feature in whole.columns]
-    lines = [f"| | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
+    rows = []
     for arch in whole.archs:
         places = [whole.at(arch, column) for column in whole.columns]
         texts = ["; ".join(_cell(cell, link, findings) for cell in place) for place in places]
-        lines.append(f"| {escaped(arch)} | {' | '.join(texts)} |")
-    return lines
+        rows.append([escaped(arch), *texts])
+    return table(["", *names], rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; its cells are escaped already."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def escaped(text: str) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.judge import Verdict
-from sweep.report.lines import say, say_whole
+from sweep.report.lines import grid, say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
 from sweep.report.runs import recorded
@@ -52,16 +52,14 @@ def show(
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
     columns = _fitting(results, width)
-    for name, _ in columns:
-        table.add_column(name, overflow="fold", no_wrap=name != "case",
-                         justify="right" if name == "time" else "left")  # fmt: skip
-    for result in results:
-        style = LOOKS[result.judgement.verdict].style
-        table.add_row(*(Text(value(result), style=style if name == "verdict" else "")
-                        for name, value in columns))  # fmt: skip
-    return table
+    rows = ([Text(value(result), style=_style(name, result)) for name, value in columns]
+            for result in results)  # fmt: skip
+    return grid([name for name, _ in columns], rows, right=["time"], gap=2)
+
+
+def _style(column: str, result: Result) -> str:
+    return LOOKS[result.judgement.verdict].style if column == "verdict" else ""
 
 
 def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
