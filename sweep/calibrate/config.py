@@ -19,13 +19,13 @@ HEAD = """\
 """
 
 
-def entry(one: Population, sweep: str, versions: Mapping[str, str], day: date) -> dict[str, Any]:
-    """A threshold with its provenance, or that of its mean."""
+def entry(one: Population, made: Mapping[str, Any]) -> dict[str, Any]:
+    """A threshold with the runs that it is derived from, or that of its mean."""
     source = (
         f"calibrated: correct at most {one.largest_correct:.1e}, broken at least"
         f" {one.weakest.value:.1e}"
     )
-    runs = {"date": day.isoformat(), "sweep": sweep, **provenance(one), **versions}
+    runs = {"made": made, **provenance(one)}
     if one.is_mean:
         return {"mean": one.threshold, "mean_source": source, "mean_calibration": runs}
     return {"value": one.threshold, "source": source, "calibration": runs}
@@ -50,10 +50,11 @@ def write(
     """Write the thresholds of those figures; others that the file has are kept."""
     path = folder / CALIBRATED
     table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
+    made = {"date": day.isoformat(), "sweep": sweep, **versions}  # once in the file, by an anchor
     for one in found:
         dtypes = table.setdefault(one.check, {}).setdefault(one.figure, {})
         dtypes = dtypes.setdefault(one.device, {})
         before = dtypes.get(one.dtype, {}) if one.is_mean else {}  # a mean goes with its value
-        dtypes[one.dtype] = before | entry(one, sweep, versions, day)
+        dtypes[one.dtype] = before | entry(one, made)
     write_text(path, HEAD + yaml.safe_dump(table, sort_keys=False, width=100))
     return path
