@@ -276,7 +276,7 @@ def test_the_bound_of_a_mean_is_written_with_its_figure_and_never_alone(tmp_path
     value = population([0], [1e-3])
     mean = dataclasses.replace(value, broken=[Delta("bad", 1e-4, "f")], is_mean=True)
     path = config.write(tmp_path, [value, mean], "s", {"torch": "9.9"}, dt.date(2026, 1, 1))
-    assert path.read_text().count("torch: 9.9") == 1, "the sweep is described once"
+    assert path.read_text().count("9.9") == 1, "the sweep is described once"
     written = yaml.safe_load(path.read_text())["resume"]["loss"]["cpu"]["float32"]
     assert written["value"] == value.threshold
     assert written["mean"] == mean.threshold == pytest.approx(math.sqrt(FLOOR * 1e-4), rel=0.01)
