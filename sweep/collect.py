@@ -44,7 +44,7 @@ def main(values: dict[str, str]) -> int:
     plan = folder.read_plan(found)
     planned = folder.planned_in(found)
     machine = Machine.having(planned[0].case.device)
-    session = Session(planned, machine, str(plan["experiment"]), Earlier(found, reruns=False))
+    session = Session.begin(planned, machine, str(plan["experiment"]), Earlier(found, reruns=False))
     wait = values["wait"] == "true"
     follower = _follower(session, jobs, Pace(POLL_SECONDS, grace), PATIENCE_SECONDS if wait else 0)
     code = session.execute(lambda: _follow(session, follower, wait))

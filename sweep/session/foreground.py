@@ -10,7 +10,7 @@ from sweep.session.driver import Session
 
 def run(planned: Planned, machine: Machine) -> int:
     """Run the case, record, judge and report it; returns the exit code."""
-    session = Session([planned], machine, live=False)
+    session = Session.begin([planned], machine, live=False)
 
     def run_it() -> None:
         session.submitted(0, _Ourselves())

@@ -39,7 +39,7 @@ class Writer:
         self._paused_until = 0.0
         self.has_begun = False  # something was to be recorded
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="mlflow", daemon=True).start()
+        self._thread: threading.Thread | None = None  # started with the first task
 
     def record(self, result: Result) -> None:
         """Write a case's run, in the state in which it ended, when its turn comes."""
@@ -74,6 +74,9 @@ class Writer:
         return answer
 
     def _submit(self, work: Callable[[], Any]) -> Future[Any]:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
         done: Future[Any] = Future()
         self._tasks.put((work, done))
         return done

@@ -33,7 +33,9 @@ def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(sys, "argv", ["sweep", *ASKED])
     combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
                     for arch in ("llama", "qwen3")]  # fmt: skip
-    session = Session(plan(combinations, composed, Machine()), Machine(), live=False, detach=True)
+    session = Session.begin(
+        plan(combinations, composed, Machine()), Machine(), live=False, detach=True
+    )
     jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
             for index, one in enumerate(session.runnable)}  # fmt: skip
 
@@ -135,6 +137,6 @@ def test_a_sweep_of_this_machine_has_nothing_to_collect(
     outputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     combinations = [["arch=llama", "layout=single", f"outputs={outputs}", *COMMAND]]
-    session = Session(plan(combinations, composed, Machine()), Machine(), live=False)
+    session = Session.begin(plan(combinations, composed, Machine()), Machine(), live=False)
     assert collected(outputs, f"sweep={session.folder.name}") == 2
     assert "was not submitted to Slurm" in capsys.readouterr().err
