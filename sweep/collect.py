@@ -14,7 +14,7 @@ from sweep.errors import RequestError
 from sweep.plan.earlier import Earlier, check_ended
 from sweep.session.driver import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
-from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded
+from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, read_jobs
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
@@ -37,7 +37,7 @@ def main(values: dict[str, str]) -> int:
         raise RequestError(f"wait={values['wait']}: say true or false")
     grace = _seconds(values["grace"])
     found = folder.find(Path(values["outputs"]), values["sweep"])
-    jobs = recorded(found)
+    jobs = read_jobs(found)
     if not jobs:
         raise RequestError(f"sweep {found.name} was not submitted to Slurm; see {found}/summary.md")
     check_ended(found)

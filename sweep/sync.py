@@ -16,9 +16,9 @@ from sweep.cli.arguments import OUTPUTS, Usage
 from sweep.errors import MachineryError, RequestError
 from sweep.judge import ready
 from sweep.report import Result
-from sweep.report.runs import RECORDED, recorded
+from sweep.report.runs import RECORDED, run_of
 from sweep.session import closing, results
-from sweep.session.recorded import without_own
+from sweep.session.rejudge import without_own
 from sweep.store import End, Location, Writer
 from sweep.store.guard import guarded
 
@@ -64,10 +64,10 @@ def sync(location: Location, folder: Path) -> str:
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
     found, earlier, store = _results(folder), _set_aside(folder), location.shown
-    todo = [one for one in [*earlier, *found] if one.facts and not recorded(one.folder, store)]
+    todo = [one for one in [*earlier, *found] if one.facts and not run_of(one.folder, store)]
     if not any(one.facts for one in found):
         return "nothing ran"
-    if not todo and recorded(folder, store):
+    if not todo and run_of(folder, store):
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
     ended = [one for one in found if not one.interrupted]
@@ -86,8 +86,8 @@ def sync(location: Location, folder: Path) -> str:
 def _forget_if_gone(location: Location, folder: Path) -> None:
     """A store that was lost has none of the sweep's runs, whatever its folder says."""
     files = [path for path in sorted(folder.glob(f"**/{RECORDED}"))
-             if recorded(path.parent, location.shown)]  # fmt: skip
-    run = recorded(files[0].parent) if files else None
+             if run_of(path.parent, location.shown)]  # fmt: skip
+    run = run_of(files[0].parent) if files else None
     if run is not None and not location.has(run.run_id):
         for path in files:
             path.unlink()

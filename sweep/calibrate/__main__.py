@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from sweep.calibrate import config, page
+from sweep.calibrate import config, document
 from sweep.calibrate.populations import Plan, populations
 from sweep.calibrate.rule import Population
 from sweep.checks import thresholds
@@ -128,8 +128,8 @@ def _calibrated(
     values: Mapping[str, str],
 ) -> int:  # fmt: skip
     folder = Path(values["outputs"]) / sweep.sweep_id
-    write_text(folder / page.PAGE, page.page(found, sweep.sweep_id, versions))
-    page.draw(found, folder / page.PLOT)
+    write_text(folder / document.PAGE, document.page(found, sweep.sweep_id, versions))
+    document.draw(found, folder / document.PLOT)
     _record(reader, sweep, found, folder)
     given = separated(found)
     for one in given:
@@ -139,9 +139,9 @@ def _calibrated(
         day = dt.datetime.now(dt.UTC).date()
         place = own_conf_dir() or conf_dir()
         print(f"written: {config.write(place, given, sweep.sweep_id, versions, day)},"
-              f" {folder / page.PAGE}")  # fmt: skip
+              f" {folder / document.PAGE}")  # fmt: skip
     if "docs" in values:
-        for name in (page.PAGE, page.PLOT):
+        for name in (document.PAGE, document.PLOT):
             shutil.copy(folder / name, Path(values["docs"]) / name)
     refused = [one.refusal for one in found if one.refusal]
     for reason in refused:
@@ -153,7 +153,7 @@ def _record(reader: Reader, sweep: SweepRecord, found: Sequence[Population], fol
     """Log the page, the plot and the figures to the sweep's own run."""
     client = reader.location.client
     with reader.location.writing("log the calibration"):
-        for name in (page.PAGE, page.PLOT):
+        for name in (document.PAGE, document.PLOT):
             client.log_artifact(sweep.run_id, str(folder / name))
         for one in found:
             if one.threshold is not None:

@@ -10,9 +10,9 @@ from sweep.case import file as case_file
 from sweep.case.folder import PLAN, read_plan
 from sweep.case.labels import Case
 from sweep.files import write_text
+from sweep.report.html import page
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
-from sweep.report.page import page
 from sweep.report.plots import PLOT, draw_all
 from sweep.report.result import Result, exit_code, rerun_command
 from sweep.report.table import show

@@ -33,7 +33,7 @@ class Run(BaseModel):
         return f"{_ui(self.uri)}{self.route}" if self.route and _ui(self.uri) else ""
 
 
-def recorded(folder: Path, uri: str | None = None) -> Run | None:
+def run_of(folder: Path, uri: str | None = None) -> Run | None:
     """The run of the case in `folder`; None if it is in no store, or not in that at `uri`."""
     try:
         run = Run.model_validate_json((folder / RECORDED).read_text(encoding="utf-8"))

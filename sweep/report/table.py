@@ -16,7 +16,7 @@ from sweep.judge import Verdict
 from sweep.report.lines import grid, say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
-from sweep.report.runs import recorded
+from sweep.report.runs import run_of
 
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
@@ -47,7 +47,7 @@ def show(
     console.print(Text(counts(results), style="bold"))
     say_whole(console, "summary", str(folder / "summary.md"))
     say_whole(console, "page   ", str(folder / "matrix.html"))
-    if (run := recorded(folder)) and run.address:
+    if (run := run_of(folder)) and run.address:
         say_whole(console, "mlflow ", run.address)
 
 

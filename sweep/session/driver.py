@@ -153,10 +153,10 @@ class Session:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
         shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
         programs = [program for one in shared if (program := warm.program_of(one))]
-        env = launch.environment(self.machine.device, None)
+        env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
         self._ending.callback(servers.stop)
-        return servers.environment()
+        return servers.addresses()
 
     def started(self, index: int) -> None:
         """The job runs."""

@@ -17,7 +17,7 @@ from sweep.case.folder import PLAN, this_driver
 from sweep.errors import MachineryError
 from sweep.files import write_json, write_text
 from sweep.report import PLOT, Result, failure_note
-from sweep.report.runs import RECORDED, Run, recorded
+from sweep.report.runs import RECORDED, Run, run_of
 from sweep.store import entries
 from sweep.store.ending import End, end_dead_runs, finish, log_files, milliseconds, times
 from sweep.store.location import Location
@@ -88,7 +88,7 @@ class Recorder:
 
     def record(self, result: Result) -> None:
         """Write a case's run, in the state in which it ended; once."""
-        if recorded(result.folder, self.location.shown):
+        if run_of(result.folder, self.location.shown):
             return
         _ = self.parent
         started, ended = times(result, self._started)
@@ -109,7 +109,7 @@ class Recorder:
     def finish(self, results: Sequence[Result], end: End) -> None:
         """End the sweep's own run; its reports and the cases' plots, drawn last, are artifacts."""
         for result in results:
-            run = recorded(result.folder, self.location.shown)
+            run = run_of(result.folder, self.location.shown)
             if run is not None:
                 log_files(self._client, run.run_id, result.folder, (PLOT,))
         finish(self._client, self.parent, self.folder, results, end)

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.calibrate import config, page
+from sweep.calibrate import config, document
 from sweep.calibrate.__main__ import checked, in_use, main, plan_of, separated
 from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
@@ -136,11 +136,11 @@ def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
 
 def test_the_page_shows_every_delta_and_the_plot_is_drawn(tmp_path: Path) -> None:
     found = [population([0, 1e-6], [1e-3]), population([1e-4], [5e-4])]
-    text = page.page(found, "20260101", {"torch": "9.9"})
+    text = document.page(found, "20260101", {"torch": "9.9"})
     assert "torch 9.9" in text
     assert "none: too close" in text
     assert all(f"bad-0 | {value}" in text for value in ("1.0e-03", "5.0e-04"))
-    page.draw(found, tmp_path / "plot.png")
+    document.draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 5000
 
 

@@ -19,7 +19,7 @@ from sweep.plan import plan
 from sweep.plan.earlier import Earlier
 from sweep.run import launch
 from sweep.session.driver import Session
-from sweep.slurm.jobs import SlurmJob, Submitted, record
+from sweep.slurm.jobs import SlurmJob, Submitted, write_jobs
 from tests.sweep.conftest import Says
 from tests.sweep.planning import COMMAND, composed
 from tests.sweep.sessions import leave_facts
@@ -42,7 +42,7 @@ def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     def submit() -> None:
         for index, job in enumerate(jobs.values()):
             session.submitted(index, Submitted(job, None))  # type: ignore[arg-type]
-        record(session.folder, jobs)
+        write_jobs(session.folder, jobs)
         session.leave()
 
     assert session.execute(submit) == 0
