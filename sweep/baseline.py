@@ -39,7 +39,8 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
     Shards of a night, which have no case in common, are pinned beside each other.
     """
-    pinned = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
+    pinned = [earlier for earlier in reader.pinned_sweeps(sweep.experiment)
+              if earlier.run_id != sweep.run_id]  # fmt: skip
     others = list(reader.like(sweep, pinned))
     # Pinned first: whoever is killed in between leaves two, not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):
@@ -51,8 +52,8 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 def unpin(reader: Reader, sweeps: Sequence[SweepRecord]) -> None:
     """Pin none of these any more; raises MachineryError."""
     with reader.location.writing("unpin a sweep"):
-        for one in sweeps:
-            reader.location.client.delete_tag(one.run_id, BASELINE)
+        for sweep in sweeps:
+            reader.location.client.delete_tag(sweep.run_id, BASELINE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +71,8 @@ def _pin(values: Values) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
     before = pin(reader, sweep)
-    print(f"pinned {_said(sweep)}" + "".join(f"; no longer {one.sweep_id}" for one in before))
+    replaced = "".join(f"; no longer {earlier.sweep_id}" for earlier in before)
+    print(f"pinned {_said(sweep)}{replaced}")
     return 0
 
 
@@ -88,8 +90,8 @@ def _show(values: Values) -> int:
 
 
 def _list(title: str, sweeps: Sequence[SweepRecord]) -> None:
-    for one in sweeps:
-        print(f"{title}{_said(one)}")
+    for sweep in sweeps:
+        print(f"{title}{_said(sweep)}")
     if not sweeps:
         print("no sweep is pinned; as in: " + USAGES["pin"].example)
 

@@ -15,7 +15,6 @@ from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, Usage
 from sweep.errors import MachineryError, RequestError
 from sweep.judge import ready
-from sweep.report import Result
 from sweep.report.runs import RECORDED, run_of
 from sweep.session import closing, results
 from sweep.session.rejudge import without_own
@@ -63,24 +62,26 @@ def sync(location: Location, folder: Path) -> str:
     if _goes_on(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
-    found, earlier, store = _results(folder), _set_aside(folder), location.shown
-    todo = [one for one in [*earlier, *found] if one.facts and not run_of(one.folder, store)]
-    if not any(one.facts for one in found):
+    latest = results.load_all(folder / name for name in sweep_folder.read_plan(folder)["cases"])
+    earlier = results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))  # that ran again
+    left = [result for result in [*earlier, *latest]
+            if result.facts and not run_of(result.folder, location.shown)]  # fmt: skip
+    if not any(result.facts for result in latest):
         return "nothing ran"
-    if not todo and run_of(folder, store):
+    if not left and run_of(folder, location.shown):
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
-    ended = [one for one in found if not one.interrupted]
+    ended = [result for result in latest if not result.interrupted]
     with guarded(folder) as guard:
-        for result in todo:
+        for result in left:
             writer.record(result)
         _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
         guard.ended = problem is None
     if problem is not None:
         raise MachineryError(problem)
-    if said := without_own(ended):
-        print(f"{folder.name}: {said}", file=sys.stderr)
-    return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"
+    if warning := without_own(ended):
+        print(f"{folder.name}: {warning}", file=sys.stderr)
+    return f"{len(left)} case{'' if len(left) == 1 else 's'} recorded"
 
 
 def _forget_if_gone(location: Location, folder: Path) -> None:
@@ -91,15 +92,6 @@ def _forget_if_gone(location: Location, folder: Path) -> None:
     if run is not None and not location.has(run.run_id):
         for path in files:
             path.unlink()
-
-
-def _results(folder: Path) -> list[Result]:
-    return results.load_all(folder / one for one in sweep_folder.read_plan(folder)["cases"])
-
-
-def _set_aside(folder: Path) -> list[Result]:
-    """The runs of cases that ran again later."""
-    return results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))
 
 
 def _end(folder: Path, ended: int) -> End:

@@ -87,13 +87,13 @@ def package_digest() -> str:
 
 
 def _files(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
+    files = []
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
-            found += _files(entry, f"{prefix}{entry.name}/")
+            files += _files(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith((".py", ".txt")):
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
+            files.append((prefix + entry.name, entry.read_bytes()))
+    return files
 
 
 def _checked(folder: Path, arch: str, scale: str, seed: int) -> Path:

@@ -98,13 +98,13 @@ def _report(model: TinyModel, offline: str | None) -> int:
     if offline is not None:
         raise UnreachableError(offline)
     try:
-        found = differences(model, _fetch(model))
+        differing = differences(model, _fetch(model))
     except (TypeError, ValueError) as error:
-        found = [f"not a configuration that transformers reads as one ({_reason(error)})"]
-    if not found:
+        differing = [f"not a configuration that transformers reads as one ({_reason(error)})"]
+    if not differing:
         print(f"{model.name}: same as {_where(model)}")
         return 0
-    for line in found:
+    for line in differing:
         print(f"{model.name}: DIFFERS from {_where(model)}, {line}")
     return 1
 
@@ -125,10 +125,10 @@ def _fetch(model: TinyModel) -> dict[str, Any]:
         raise UnreachableError("the hub could not be reached, try again when it can") from error
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    found = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
+    published = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(published, dict):
         raise TypeError("not a JSON object")
-    return found
+    return published
 
 
 def _as_config(model: TinyModel, theirs: dict[str, Any]) -> PreTrainedConfig:

@@ -68,10 +68,10 @@ def same_spread(config: PreTrainedConfig, hidden_size: int) -> float:
 
 
 def _per_layer_lists(config: PreTrainedConfig) -> dict[str, list[Any]]:
-    found = {name: getattr(config, name, None) for name in PER_LAYER}
+    lists = {name: getattr(config, name, None) for name in PER_LAYER}
     aliases = getattr(config, "attribute_map", {})
     return {
         name: values
-        for name, values in found.items()
+        for name, values in lists.items()
         if isinstance(values, list) and name not in aliases
     }

@@ -37,75 +37,73 @@ place, where they are counted) stands for their delta. A case counts by its fart
 """
 
 
-def page(found: Sequence[Population], sweep: str, versions: Mapping[str, str]) -> str:
+def page(measured: Sequence[Population], sweep: str, versions: Mapping[str, str]) -> str:
     """The page, in Markdown."""
-    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    libraries = ", ".join(f"{name} {version}" for name, version in versions.items())
     return INTRODUCTION.format(
         sweep=sweep,
-        versions=said,
+        versions=libraries,
         factor=FACTOR,
         plot=PLOT,
-        table="\n".join(table(HEAD, map(_row, found))),
+        table="\n".join(table(HEAD, map(_row, measured))),
         deltas="\n".join(
-            table(("figure", "case", "delta"), chain.from_iterable(map(_deltas, found)))
+            table(("figure", "case", "delta"), chain.from_iterable(map(_deltas, measured)))
         ),
     )
 
 
-def _row(one: Population) -> list[str]:
-    counts = str(len(one.correct)), str(len(one.broken))
-    if not one.correct or not one.broken:
-        return [one.name, counts[0], "", counts[1], "", "", "", one.refusal]
-    threshold = "none: too close" if one.threshold is None else f"{one.threshold:.1e}"
-    return [one.name, counts[0], f"{one.largest_correct:.1e}", counts[1],
-            f"{one.weakest.value:.1e}", f"`{one.weakest.fault}` in {one.weakest.case}",
-            f"{one.separation:.0f} times", threshold]  # fmt: skip
+def _row(population: Population) -> list[str]:
+    counts = str(len(population.correct)), str(len(population.broken))
+    if not population.correct or not population.broken:
+        return [population.name, counts[0], "", counts[1], "", "", "", population.refusal]
+    threshold = "none: too close" if population.threshold is None else f"{population.threshold:.1e}"
+    weakest = population.weakest
+    return [population.name, counts[0], f"{population.largest_correct:.1e}", counts[1],
+            f"{weakest.value:.1e}", f"`{weakest.fault}` in {weakest.case}",
+            f"{population.separation:.0f} times", threshold]  # fmt: skip
 
 
-def _deltas(one: Population) -> list[list[str]]:
-    ordered = sorted((*one.correct, *one.broken), key=lambda delta: delta.value)
-    return [[one.name, delta.case, f"{delta.value:.1e}"] for delta in ordered]
+def _deltas(population: Population) -> list[list[str]]:
+    ordered = sorted((*population.correct, *population.broken), key=lambda delta: delta.value)
+    return [[population.name, delta.case, f"{delta.value:.1e}"] for delta in ordered]
 
 
-def draw(found: Sequence[Population], path: Path) -> None:
+def draw(measured: Sequence[Population], path: Path) -> None:
     """A row for each figure: correct deltas, broken ones, and the threshold between them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.0, 1.2 + 0.75 * len(found)), dpi=110)
-    canvas = FigureCanvasAgg(figure)
+    figure = Figure(figsize=(8.0, 1.2 + 0.75 * len(measured)), dpi=110)
     axes: Axes = figure.subplots()
-    for row, one in enumerate(found):
-        _draw(axes, one, len(found) - 1 - row)
+    for row, population in enumerate(measured):
+        _draw(axes, population, len(measured) - 1 - row)
     axes.set_xscale("log")
-    axes.set_ylim(-0.6, len(found) - 0.3)
-    axes.set_yticks(range(len(found)), [_label(one) for one in reversed(found)])
+    axes.set_ylim(-0.6, len(measured) - 0.3)
+    axes.set_yticks(range(len(measured)), [_label(population) for population in reversed(measured)])
     axes.set_xlabel("largest difference over the steps, or size of its mean")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # each once
     axes.legend(named.values(), named.keys(), loc="lower right", bbox_to_anchor=(1.0, 1.0),
                 ncols=4, fontsize=8, frameon=False)  # fmt: skip
     figure.tight_layout()
-    canvas.print_png(path)
+    figure.savefig(path)
 
 
-def _label(one: Population) -> str:
+def _label(population: Population) -> str:
     """Beside a row of the plot: `parity, float32`, and below it `loss, mean`."""
-    return f"{one.check}, {one.dtype}\n{one.figure}{', mean' if one.is_mean else ''}"
+    mean = ", mean" if population.is_mean else ""
+    return f"{population.check}, {population.dtype}\n{population.figure}{mean}"
 
 
-def _draw(axes: Axes, one: Population, height: int) -> None:
-    zeros = [delta for delta in one.correct if delta.value < one.floor]
-    seen = [delta.value for delta in one.correct if delta.value >= one.floor]
-    axes.plot(seen, [height + 0.12] * len(seen), "o", color=CORRECT,
-              label="correct")  # fmt: skip
-    axes.plot([one.floor] * len(zeros), [height + 0.12] * len(zeros), "<", mfc="none",
-              color=CORRECT, label="correct, too small to see")  # fmt: skip
-    values = [delta.value for delta in one.broken if delta.value > 0]
-    axes.plot(values, [height - 0.12] * len(values), "x", color=BROKEN,
-              label="broken")  # fmt: skip
-    if one.threshold is not None:
-        axes.plot([one.threshold] * 2, [height - 0.35, height + 0.35], color=LINE,
-                  label="threshold")  # fmt: skip
-        axes.annotate(f"{one.threshold:.1e}", (one.threshold, height + 0.37), fontsize=8,
-                      ha="center")  # fmt: skip
+def _draw(axes: Axes, population: Population, height: int) -> None:
+    floor, threshold = population.floor, population.threshold
+    seen = [delta.value for delta in population.correct if delta.value >= floor]
+    unseen = [floor] * (len(population.correct) - len(seen))
+    broken = [delta.value for delta in population.broken if delta.value > 0]
+    up, down = height + 0.12, height - 0.12
+    axes.plot(seen, [up] * len(seen), "o", color=CORRECT, label="correct")
+    axes.plot(unseen, [up] * len(unseen), "<", mfc="none", color=CORRECT,
+              label="correct, too small to see")  # fmt: skip
+    axes.plot(broken, [down] * len(broken), "x", color=BROKEN, label="broken")
+    if threshold is not None:
+        axes.plot([threshold] * 2, [height - 0.35, height + 0.35], color=LINE, label="threshold")
+        axes.annotate(f"{threshold:.1e}", (threshold, height + 0.37), fontsize=8, ha="center")

@@ -48,12 +48,12 @@ class Population:
     @property
     def largest_correct(self) -> float:
         """Of the correct deltas, or the floor."""
-        return max(self.floor, *(one.value for one in self.correct))
+        return max(self.floor, *(delta.value for delta in self.correct))
 
     @property
     def weakest(self) -> Delta:
         """The broken run that differs the least."""
-        return min(self.broken, key=lambda one: one.value)
+        return min(self.broken, key=lambda delta: delta.value)
 
     @property
     def separation(self) -> float:
@@ -73,13 +73,13 @@ class Population:
         for kind, deltas in (("correct", self.correct), ("broken", self.broken)):
             if not deltas:
                 return f"{self.name}: no {kind} run was measured"
-            unmeasured = [one.case for one in deltas if not math.isfinite(one.value)]
+            unmeasured = [delta.case for delta in deltas if not math.isfinite(delta.value)]
             if unmeasured and kind == "correct":
                 return f"{self.name}: {unmeasured[0]} is correct, and its figures are not finite"
         if self.separation >= FACTOR:
             return ""
-        weak = [one for one in self.broken if one.value < FACTOR * self.largest_correct]
-        names = ", ".join(f"{one.fault} in {one.case} ({one.value:.1e})" for one in weak)
+        weak = [delta for delta in self.broken if delta.value < FACTOR * self.largest_correct]
+        names = ", ".join(f"{delta.fault} in {delta.case} ({delta.value:.1e})" for delta in weak)
         return (
             f"{self.name}: correct runs differ by up to {self.largest_correct:.1e}, which is less"
             f" than a factor of {FACTOR:g} below these broken ones: {names}; they are too weak"
@@ -88,7 +88,7 @@ class Population:
     def still_separates(self, value: float) -> str:
         """What speaks against a threshold in use; empty where it is between the two kinds."""
         if self.largest_correct >= value:
-            worst = max(self.correct, key=lambda one: one.value)
+            worst = max(self.correct, key=lambda delta: delta.value)
             return f"{worst.case} is correct, and off by {self.largest_correct:.1e}"
         if self.weakest.value <= value:
             return f"{self.weakest.fault} in {self.weakest.case} is off by {self.weakest.value:.1e}"

@@ -47,27 +47,28 @@ class Page:
     @cached_property
     def regressions(self) -> list[str]:
         """What got worse, with its case."""
-        found = [f"{row.case_id}: {one}" for row in self.rows for one in row.regressions()]
-        return found + [f"{one.case_id}: {verdict_of(one)} > no result, of a case that the head was"
-                        " to run" for one in self._lost if is_good(one)]  # fmt: skip
+        worse = [f"{row.case_id}: {message}" for row in self.rows for message in row.regressions()]
+        lost = [case for case in self._lost if is_good(case)]
+        return worse + [f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head"
+                        " was to run" for case in lost]  # fmt: skip
 
     @cached_property
     def notes(self) -> list[str]:
         """What else is to be said, with its case."""
-        said = [f"{row.case_id}: {one}" for row in self.rows for one in row.notes()]
-        alone = [one for one in self.only_base if one not in self._lost or not is_good(one)]
-        return [*said, *_missing("base", alone), *_missing("head", self.only_head)]
+        notes = [f"{row.case_id}: {message}" for row in self.rows for message in row.notes()]
+        alone = [case for case in self.only_base if case not in self._lost or not is_good(case)]
+        return [*notes, *_missing("base", alone), *_missing("head", self.only_head)]
 
     @cached_property
     def _lost(self) -> list[CaseRecord]:
         """What a sweep that was cut off did not come to, unlike what nobody asked it for."""
-        return [one for one in self.only_base if one.case_id in self.planned]
+        return [case for case in self.only_base if case.case_id in self.planned]
 
     @property
     def folders(self) -> list[str]:
         """Where the head's cases that got worse left their files, on its machine."""
         worse = [row.head for row in self.rows if any(row.regressions())]
-        return [one.tags["folder"] for one in worse if "folder" in one.tags]
+        return [case.tags["folder"] for case in worse if "folder" in case.tags]
 
     @property
     def heads(self) -> list[str]:
@@ -83,8 +84,8 @@ class Page:
     def verdict(self) -> str:
         """The last line."""
         count = len(self.regressions)
-        found = f"{count} regression{'' if count == 1 else 's'}" if count else "no regression"
-        return f"{found} in {len(self.rows)} cases"
+        result = f"{count} regression{'' if count == 1 else 's'}" if count else "no regression"
+        return f"{result} in {len(self.rows)} cases"
 
 
 def show(page: Page, console: Console) -> None:
@@ -106,8 +107,8 @@ def markdown(page: Page) -> str:
     """The page as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
     lines += [f"- {line}" for line in page.heads]
-    for title, _, said in _sections(page):
-        lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in said)]
+    for title, _, messages in _sections(page):
+        lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in messages)]
         lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", LEGEND, "", *table(COLUMNS, map(_values, page.rows))]
     return "\n".join(lines) + "\n"
@@ -137,6 +138,6 @@ def _values(row: Row) -> list[str]:
 
 
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
-    for one in cases:
-        bad = "" if is_good(one) else f", {verdict_of(one)}"
-        yield f"{one.case_id}: in the {where} alone{bad}"
+    for case in cases:
+        bad = "" if is_good(case) else f", {verdict_of(case)}"
+        yield f"{case.case_id}: in the {where} alone{bad}"

@@ -15,10 +15,10 @@ from sweep.errors import RequestError
 
 def parse(text: str) -> tuple[int, int]:
     """`2/4` -> (2, 4); raises RequestError."""
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
-    if found is None or int(found[1]) > int(found[2]):
+    matched = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if matched is None or int(matched[1]) > int(matched[2]):
         raise RequestError(f"shard={text}: say I/N with I from 1 to N, as in shard=1/4")
-    return int(found[1]), int(found[2])
+    return int(matched[1]), int(matched[2])
 
 
 def select(
@@ -30,16 +30,16 @@ def select(
     """
     index, count = shard
     times: dict[str, float] = {}
-    for one in planned:  # what is unavailable too: another runner may have it, and splits alike
-        times[one.case.arch] = times.get(one.case.arch, 0.0) + seconds[one.case.id]
+    for item in planned:  # what is unavailable too: another runner may have it, and splits alike
+        times[item.case.arch] = times.get(item.case.arch, 0.0) + seconds[item.case.id]
     packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
     mine = set(packed[index - 1]) if index <= len(packed) else set()
-    found = [one for one in planned if one.case.arch in mine]
-    if not found:
+    part = [item for item in planned if item.case.arch in mine]
+    if not part:
         raise RequestError(
             f"shard={index}/{count}: there are only {len(times)} architectures to share out"
         )
-    return found
+    return part
 
 
 def pack(times: Mapping[str, float], count: int) -> list[list[str]]:

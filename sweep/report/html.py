@@ -73,7 +73,7 @@ def _date(results: Sequence[Result]) -> str:
 def _versions(results: Sequence[Result], about: Mapping[str, str] | None) -> dict[str, str]:
     """What the cases ran with; several values where a sweep went on under other versions."""
     sources = [about or {}, *(result.facts.environment for result in results if result.facts)]
-    found = {name: dict.fromkeys(source[name] for source in sources if name in source)
+    seen = {name: dict.fromkeys(source[name] for source in sources if name in source)
              for name in VERSIONS}  # fmt: skip
     return {name: ", ".join(value[:12] if name == "git_sha" else value for value in values)
-            for name, values in found.items() if values}  # fmt: skip
+            for name, values in seen.items() if values}  # fmt: skip

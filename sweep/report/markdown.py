@@ -20,7 +20,9 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
                    ((escaped(result.case.id), result.judgement.verdict.value, result.losses,
                      result.time) for result in results))  # fmt: skip
     lines += _failures(results)
-    notes = [f"- {escaped(f'{one.case.id}: {note}')}" for one in results for note in one.notes]
+    notes = [
+        f"- {escaped(f'{result.case.id}: {note}')}" for result in results for note in result.notes
+    ]
     if notes:
         lines += ["", "## Notes", "", *notes]
     return "\n".join(lines) + "\n"
@@ -45,8 +47,8 @@ def failure_note(result: Result, limit: int = 6000) -> str:
     """What went wrong with a case, where to look, and how to run it again, as Markdown."""
     note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
     room = limit // 4  # a message of any length leaves some for the command
-    note += "".join(f"{escaped(f'{one.check}: {short(one.message, room)}')}\n\n"
-                    for one in result.against)  # fmt: skip
+    note += "".join(f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
+                    for finding in result.against)  # fmt: skip
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
         indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())

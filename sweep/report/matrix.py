@@ -61,9 +61,9 @@ class Matrix:
     @property
     def words(self) -> dict[str, int]:
         """How many cases have each verdict; the bad ones first, as the looks are ordered."""
-        found = [cell.word for cells in self.cells.values() for cell in cells]
+        words = [cell.word for cells in self.cells.values() for cell in cells]
         order = [*(verdict.value for verdict in LOOKS), NOT_RUN]
-        return {word: found.count(word) for word in order if word in found}
+        return {word: words.count(word) for word in order if word in words}
 
     def at(self, arch: str, column: tuple[str, str]) -> list[Cell]:
         """The cases of a place; none where the sweep asked for none."""
@@ -72,9 +72,9 @@ class Matrix:
 
 def matrix(results: Sequence[Result], missing: Sequence[Case] = ()) -> Matrix:
     """The results, and the planned cases that have none, in their places."""
-    found = [*(Cell(result.case, result) for result in results), *map(Cell, missing)]
+    placed = [*(Cell(result.case, result) for result in results), *map(Cell, missing)]
     cells: dict[Place, list[Cell]] = {}
-    for cell in found:
+    for cell in placed:
         cells.setdefault((cell.case.arch, cell.case.layout, cell.case.feature), []).append(cell)
     archs = list(dict.fromkeys(arch for arch, _, _ in cells))
     columns = list(dict.fromkeys((layout, feature) for _, layout, feature in cells))

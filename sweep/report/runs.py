@@ -48,8 +48,8 @@ def overlay_address(runs: Sequence[Run]) -> str:
     The default axis, wall time, would set runs side by side; above the curves the page leads on to
     the comparison of everything else.
     """
-    one = runs[0]
-    if not all(run.address and run.uri == one.uri for run in runs):
+    first = runs[0]
+    if not all(run.address and run.uri == first.uri for run in runs):
         return ""
     parts = {
         "runs": [run.run_id for run in runs],
@@ -58,7 +58,7 @@ def overlay_address(runs: Sequence[Run]) -> str:
         "plot_metric_keys": [CURVE],
     }
     query = "&".join(f"{key}={_quoted(value)}" for key, value in parts.items())
-    return f"{_ui(one.uri)}#/metric?{query}&x_axis=step"
+    return f"{_ui(first.uri)}#/metric?{query}&x_axis=step"
 
 
 def _quoted(value: object) -> str:

@@ -71,22 +71,22 @@ def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
 
 
 def _width(columns: Sequence[Column], results: Sequence[Result]) -> int:
-    widths = (max([len(name), *(len(value(one)) for one in results)]) for name, value in columns)
-    return sum(widths) + 2 * len(columns)
+    texts = ([name, *map(value, results)] for name, value in columns)
+    return sum(max(map(len, column)) for column in texts) + 2 * len(columns)
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
     """The cases that something speaks against; those of which the same is said together."""
     groups: dict[object, list[Result]] = {}
     for result in results:
-        if said := tuple((one.check, one.message) for one in result.against):
-            groups.setdefault((result.judgement.verdict, said), []).append(result)
+        if messages := tuple((finding.check, finding.message) for finding in result.against):
+            groups.setdefault((result.judgement.verdict, messages), []).append(result)
     return list(groups.values())
 
 
 def _show_unavailable(console: Console, same: Sequence[Result]) -> None:
     """Nothing failed, and there is no folder to look in."""
-    look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(one.case.id for one in same)
+    look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(result.case.id for result in same)
     reason = short(same[0].message)
     say(console, f"{look.symbol} {Verdict.UNAVAILABLE}, {reason}: {names}", look.style)
 

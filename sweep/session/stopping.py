@@ -41,10 +41,10 @@ class Stop:
 def watched() -> Iterator[Stop]:
     """Signals become Interrupted; one that we were started to ignore (nohup, &) stays ignored."""
     stop = Stop()
-    heard = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, stop.signalled) for one in heard}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.signalled) for number in heard}
     try:
         yield stop
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

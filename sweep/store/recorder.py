@@ -60,20 +60,20 @@ class Recorder:
     def experiment_id(self) -> str:
         """Of the suite's experiment, which is made if need be."""
         name = str(self._plan["experiment"])
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             try:
                 return str(self._client.create_experiment(name, self.location.artifacts))
             except Exception:
-                found = self._client.get_experiment_by_name(name)  # another sweep was faster
-                if found is None:
+                experiment = self._client.get_experiment_by_name(name)  # another sweep was faster
+                if experiment is None:
                     raise
-        if found.lifecycle_stage == "deleted":
+        if experiment.lifecycle_stage == "deleted":
             raise MachineryError(
                 f"the experiment {name} was deleted; MLFLOW_TRACKING_URI={self.location.shown}"
-                f" mlflow experiments restore -x {found.experiment_id} brings it back"
+                f" mlflow experiments restore -x {experiment.experiment_id} brings it back"
             )
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
     @cached_property
     def parent(self) -> str:
@@ -119,16 +119,16 @@ class Recorder:
         run = Run(uri=self.location.shown, run_id=run_id, experiment_id=self.experiment_id)
         write_json(folder / RECORDED, run.model_dump())
 
-    def _begin(self, found: Sequence[Any], started: int, what: str, tags: dict[str, str]) -> str:
+    def _begin(self, known: Sequence[Any], started: int, what: str, tags: dict[str, str]) -> str:
         """The run that was found, RUNNING again, else a new one."""
         from mlflow.entities import RunTag
 
         tags = entries.cut({**tags, "driver": this_driver(), "sweep_id": self.sweep_id})
-        if not found:
+        if not known:
             run_name = entries.run_name(self.sweep_id, what)
             new = self._client.create_run(self.experiment_id, started, tags, run_name)
             return str(new.info.run_id)
-        run_id = str(found[0].info.run_id)
+        run_id = str(known[0].info.run_id)
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
         self._client.update_run(run_id, status="RUNNING")  # last: not that of a driver who died
         return run_id
