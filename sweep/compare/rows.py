@@ -82,8 +82,8 @@ class Row:
         """What got worse."""
         if is_good(self.base) and not is_good(self.head):
             yield f"{self.verdicts}{_why(self.head)}"
-        for graph_break in self.new_breaks:
-            yield f"new graph break: {graph_break}"
+        for one in self.new_breaks:
+            yield f"new graph break: {one}"
         if self.drift is not None and self.drift.outcome is Outcome.FAIL:
             yield self.drift.message
         if self.facts is not None:
@@ -93,8 +93,8 @@ class Row:
         """What changed and is none."""
         if verdict_of(self.base) != verdict_of(self.head) and not any(self.regressions()):
             yield self.verdicts
-        for graph_break in self.gone_breaks:
-            yield f"graph break gone: {graph_break}"
+        for one in self.gone_breaks:
+            yield f"graph break gone: {one}"
         if self.drift is not None and self.drift.outcome is not Outcome.FAIL and self.drift.message:
             yield self.drift.message
 
@@ -103,11 +103,11 @@ def pair(
     base: Sequence[CaseRecord], head: Sequence[CaseRecord]
 ) -> tuple[list[Row], list[CaseRecord], list[CaseRecord]]:
     """Cases with a result in both, in the base alone, and in the head alone."""
-    before = {case.case_id: case for case in base if "verdict" in case.tags}
-    after = {case.case_id: case for case in head if "verdict" in case.tags}
-    rows = [Row(before[name], case) for name, case in after.items() if name in before]
-    only_base = [case for name, case in before.items() if name not in after]
-    return rows, only_base, [case for name, case in after.items() if name not in before]
+    before = {one.case_id: one for one in base if "verdict" in one.tags}
+    after = {one.case_id: one for one in head if "verdict" in one.tags}
+    rows = [Row(before[name], one) for name, one in after.items() if name in before]
+    only_base = [one for name, one in before.items() if name not in after]
+    return rows, only_base, [one for name, one in after.items() if name not in before]
 
 
 def verdict_of(case: CaseRecord) -> str:
@@ -121,8 +121,8 @@ def is_good(case: CaseRecord) -> bool:
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:
-    known = {graph_break.identity for graph_break in breaks_of(other)}
-    return [graph_break for graph_break in breaks_of(facts) if graph_break.identity not in known]
+    known = {one.identity for one in breaks_of(other)}
+    return [one for one in breaks_of(facts) if one.identity not in known]
 
 
 def _why(case: CaseRecord) -> str:

@@ -35,8 +35,8 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        case = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
-        planned.setdefault(case.case.id, case)
+        one = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
     return list(planned.values())
@@ -85,9 +85,9 @@ def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     """The keys with more than one value, or said in some combinations only, that no id has yet."""
-    combined = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = {key for values in combined for key in values if key not in NAMED}
-    return {key for key in keys if len({values.get(key) for values in combined}) > 1}
+    said = [dict(_pair(override) for override in overrides) for overrides in combinations]
+    keys = {key for one in said for key in one if key not in NAMED}
+    return {key for key in keys if len({one.get(key) for one in said}) > 1}
 
 
 def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:

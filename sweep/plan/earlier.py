@@ -55,29 +55,29 @@ class Earlier:
         self._check_shard(shard)
         files = {case_id: self._file(case_id) for case_id in self._cases}
         varying = varying_keys([file.overrides for file in files.values()])
-        asked = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
-        cases = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)
-                 for case_id, overrides in asked.items() if overrides is not None]  # fmt: skip
-        if not cases:
+        said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
+        found = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)
+                 for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
+        if not found:
             words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
             raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")
-        return cases
+        return found
 
     def its_own(self, planned: Sequence[Planned], shard: Shard = None) -> list[Planned]:
         """Those of a suite's cases that it has; raises RequestError if it was of something else."""
         self._check_shard(shard)
-        own = [case for case in planned if case.case.id in self._cases]
-        others = [case.case.id for case in planned if case.case.id not in self._cases]
-        if not own or (others and shard is None):
+        found = [one for one in planned if one.case.id in self._cases]
+        others = [one.case.id for one in planned if one.case.id not in self._cases]
+        if not found or (others and shard is None):
             raise RequestError(
                 f"sweep {self.folder.name} has no case {others[0]}, and {len(others) - 1} others:"
                 " leave suite=... out to go on with the cases that it has"
             )
-        return own
+        return found
 
     def with_the_rest(self, planned: Sequence[Planned]) -> list[Planned]:
         """All of its cases, of which `planned` are gone on with: it is reported as a whole."""
-        known = {case.case.id: case for case in planned}
+        known = {one.case.id: one for one in planned}
         for case_id in self._cases:
             with contextlib.suppress(RequestError):  # its folder was removed
                 known.setdefault(case_id, self._file(case_id).planned)
@@ -105,9 +105,9 @@ class Earlier:
     def _check_shard(self, shard: Shard) -> None:
         if shard is None:
             return
-        asked = f"shard={shard[0]}/{shard[1]}"
-        if asked not in sweep_folder.read_plan(self.folder)["argv"]:
-            raise RequestError(f"{asked}: sweep {self.folder.name} is not that shard; leave it out")
+        said = f"shard={shard[0]}/{shard[1]}"
+        if said not in sweep_folder.read_plan(self.folder)["argv"]:
+            raise RequestError(f"{said}: sweep {self.folder.name} is not that shard; leave it out")
 
     def _failed(self, case_id: str) -> bool:
         judgement = findings.load(self.folder / case_id)
@@ -128,23 +128,23 @@ def _said(
 
     What varies in the sweep is narrowed, as by the line that it was started with; else is replaced.
     """
-    written = dict(word.split("=", 1) for word in file.overrides if "=" in word)
+    said = dict(word.split("=", 1) for word in file.overrides if "=" in word)
     for key, values in chosen.items():
         is_label = key in suite.NARROWED
-        own = written.get(key, str(getattr(file.case, key) or "null") if is_label else None)
+        own = said.get(key, str(getattr(file.case, key) or "null") if is_label else None)
         if own is not None and suite.meant(own) in map(suite.meant, values):
             continue
         if is_label or key in varying:
             return None
         if len(values) > 1:
             raise RequestError(f"{key}: its cases are what they were; give one value")
-        written[key] = values[0]
-    return [f"{key}={value}" for key, value in written.items()]
+        said[key] = values[0]
+    return [f"{key}={value}" for key, value in said.items()]
 
 
-def _renamed(planned: Planned, case_id: str) -> Planned:
+def _renamed(one: Planned, case_id: str) -> Planned:
     return replace(
-        planned,
-        case=planned.case.model_copy(update={"id": case_id}),
-        settings=replace(planned.settings, case_id=case_id),
+        one,
+        case=one.case.model_copy(update={"id": case_id}),
+        settings=replace(one.settings, case_id=case_id),
     )

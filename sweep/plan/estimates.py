@@ -32,16 +32,16 @@ def seconds(
 ) -> dict[str, float]:
     """Case id -> estimate; `recorded` has the seconds of good runs by case id, of one device."""
     table: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / "estimates.yaml"))
-    return {case.case.id: _seconds(case, recorded, table) for case in planned}
+    return {one.case.id: _seconds(one, recorded, table) for one in planned}
 
 
-def launches(planned: Planned) -> int:
+def launches(one: Planned) -> int:
     """How often the case starts its trainer."""
-    return len(trainers.of(planned.settings).launches(planned.settings))
+    return len(trainers.of(one.settings).launches(one.settings))
 
 
-def _seconds(planned: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
-    if recorded.get(planned.case.id):
-        return median(recorded[planned.case.id])
-    of_device = table[planned.case.device]
-    return float(of_device["arch"].get(planned.case.arch, of_device["default"])) * launches(planned)
+def _seconds(one: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
+    if recorded.get(one.case.id):
+        return median(recorded[one.case.id])
+    of_device = table[one.case.device]
+    return float(of_device["arch"].get(one.case.arch, of_device["default"])) * launches(one)

@@ -27,9 +27,9 @@ def show(
     table.add_column("case", overflow="fold")
     table.add_column("launches", justify="right", no_wrap=True)
     table.add_column("estimate", justify="right", no_wrap=True)
-    for case in planned:
-        cost = "not here" if case.unavailable else f"{seconds[case.case.id]:.0f} s"
-        table.add_row(Text(case.case.id), str(estimates.launches(case)), cost)
+    for one in planned:
+        cost = "not here" if one.unavailable else f"{seconds[one.case.id]:.0f} s"
+        table.add_row(Text(one.case.id), str(estimates.launches(one)), cost)
     console = console or Console()
     console.print(table)
     for reason, cases in _reasons(planned).items():
@@ -39,19 +39,19 @@ def show(
 
 def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
     """The cases that cannot run here, by the reason."""
-    reasons: dict[str, list[str]] = {}
-    for case in planned:
-        if case.unavailable:
-            reasons.setdefault(case.unavailable, []).append(case.case.id)
-    return reasons
+    found: dict[str, list[str]] = {}
+    for one in planned:
+        if one.unavailable:
+            found.setdefault(one.unavailable, []).append(one.case.id)
+    return found
 
 
 def totals(planned: Sequence[Planned], seconds: Mapping[str, float], expected: Expected) -> str:
     """The sums, as one line."""
     launches = sum(map(estimates.launches, planned))
-    available = [case for case in planned if case.unavailable is None]
+    available = [one for one in planned if one.unavailable is None]
     whole, at_once = expected(
-        [(seconds[case.case.id], case.settings.gpus_per_node) for case in available]
+        [(seconds[one.case.id], one.settings.gpus_per_node) for one in available]
     )
     return (
         f"{len(planned)} cases, {launches} launches; {len(planned) - len(available)} unavailable;"

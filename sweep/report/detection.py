@@ -90,8 +90,8 @@ class Detection:
     def conclude(self, folder: Path, results: Sequence[Result]) -> int:
         """Write detection.md and detection.json; 0 if every fault is caught and nothing else is."""
         rows = [self.row(result) for result in results if result.case.fault is not None]
-        alarms = [result for result in results
-                  if result.case.fault is None and not result.judgement.verdict.good]  # fmt: skip
+        alarms = [one for one in results
+                  if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
         write_text(folder / f"{TABLE}.md", page(folder.name, rows, results, len(alarms)))
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
@@ -103,20 +103,18 @@ class Detection:
         for row in missed:
             seen = f"caught by {', '.join(row.caught_by)}" if row.caught_by else "caught by nothing"
             print(f"missed: {row.case} by {row.meant_for}, {seen}; {row.message}", file=sys.stderr)
-        for alarm in alarms:
-            print(f"false alarm: {alarm.case.id} is clean; {alarm.message}", file=sys.stderr)
+        for one in alarms:
+            print(f"false alarm: {one.case.id} is clean; {one.message}", file=sys.stderr)
         return 1 if missed or alarms else 0
 
     def row(self, result: Result) -> Row:
         """What became of one fault."""
         name, _, strength = str(result.case.fault).partition(":")
         meant = self.meant_for(name)
-        failed = [
-            finding for finding in result.judgement.findings if finding.outcome.value == "fail"
-        ]
-        caught_by = list(dict.fromkeys(finding.check for finding in failed))
-        by_check = {finding.check: finding for finding in reversed(result.judgement.findings)}
-        finding = by_check.get(meant)
+        failed = [one for one in result.judgement.findings if one.outcome.value == "fail"]
+        caught_by = list(dict.fromkeys(one.check for one in failed))
+        said = {one.check: one for one in reversed(result.judgement.findings)}
+        finding = said.get(meant)
         is_unavailable = result.facts is None
         return Row(
             fault=name,
@@ -142,13 +140,11 @@ def _beyond(margin: float | None) -> float | None:
 
 def page(sweep: str, rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
     """The page, in Markdown; versions are those of the first case that ran."""
-    environment = next(
-        (result.facts.environment for result in results if result.facts is not None), {}
-    )
-    libraries = [f"{name} {environment[name]}" for name in LIBRARIES if name in environment]
+    environment = next((one.facts.environment for one in results if one.facts is not None), {})
+    said = [f"{name} {environment[name]}" for name in LIBRARIES if name in environment]
     return PAGE.format(
         sweep=sweep,
-        versions=", ".join(libraries),
+        versions=", ".join(said),
         planted=len([row for row in rows if not row.unavailable]),
         caught=sum(row.is_caught for row in rows),
         control=sum(row.control for row in rows),

@@ -63,8 +63,8 @@ class Result:
     def against(self) -> list[Finding]:
         """Everything that speaks against the case, the worst first."""
         worst = self.judgement.worst
-        rest = [finding for finding in self.judgement.findings
-                if finding is not worst and not _is_note(finding)]  # fmt: skip
+        found = [one for one in self.judgement.findings if one is not worst]
+        rest = [one for one in found if not one.advisory and one.outcome is not Outcome.PASS]
         return [worst, *rest] if worst else []
 
     @property
@@ -76,22 +76,19 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """What is said of the case without speaking against it."""
-        notes = [finding for finding in self.judgement.findings if _is_note(finding)]
-        return [f"{finding.check}: {finding.message}" for finding in notes if finding.message]
+        found = self.judgement.findings
+        noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
+        return [f"{one.check}: {one.message}" for one in noted if one.message]
 
     @property
     def tails(self) -> list[tuple[str, str]]:
         """The ends of the logs of a launch that failed, with a title each."""
-        tails = []
+        found = []
         for launch in self.facts.launches if self.facts else []:
             rank = "every rank" if launch.timed_out else f"rank {launch.failed_rank}"
-            tails.append((f"end of {launch.directory}/launcher.log", launch.log_tail))
-            tails.append((f"end of the log of {rank}", launch.rank_tail))
-        return [(title, text) for title, text in tails if text]
-
-
-def _is_note(finding: Finding) -> bool:
-    return finding.advisory or finding.outcome is Outcome.PASS
+            found.append((f"end of {launch.directory}/launcher.log", launch.log_tail))
+            found.append((f"end of the log of {rank}", launch.rank_tail))
+        return [(title, text) for title, text in found if text]
 
 
 def rerun_command(overrides: Sequence[str], config_dir: str | None = None) -> str:
@@ -124,18 +121,18 @@ def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
 def counts(results: Sequence[Result]) -> str:
     """`30 passed, 2 failed`."""
     verdicts = [result.judgement.verdict.value for result in results]
-    by_verdict = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-    return ", ".join(f"{count} {verdict}" for verdict, count in by_verdict.items()) or "no results"
+    found = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
 
 
 def reference_of(result: Result, results: Sequence[Result]) -> Result | None:
     """The case that check `parity` compares it with; None if it is the reference itself."""
     if result.facts is None:
         return None
-    by_id = {other.case.id: other for other in results}
-    facts = {other.case.id: other.facts for other in results if other.facts is not None}
-    reference = next(filter(peers.is_whole, peers.candidates(result.facts, facts)), None)
-    return by_id[reference.case.id] if reference else None
+    by_id = {one.case.id: one for one in results}
+    facts = {one.case.id: one.facts for one in results if one.facts is not None}
+    found = next(filter(peers.is_whole, peers.candidates(result.facts, facts)), None)
+    return by_id[found.case.id] if found else None
 
 
 def curves_address(result: Result, results: Sequence[Result]) -> str:

@@ -30,7 +30,7 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    if not writer.has_begun and not any(result.facts for result in results):  # nothing ran
+    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
         with _noted(problems):
             if results or not end.unfinished:
                 _report(folder, results)
@@ -83,16 +83,16 @@ def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[
     writer.settle()
     reader = Reader(writer.location)
     experiment = str(read_plan(folder)["experiment"])
-    recorded = writer.call(
+    found = writer.call(
         lambda: judge_recorded(reader, reader.find(folder.name, experiment), folder)
     )
-    known = {result.case.id: result for result in recorded}
-    return [known.get(result.case.id, result) for result in results]
+    known = {one.case.id: one for one in found}
+    return [known.get(one.case.id, one) for one in results]
 
 
 def _on_disk(folder: Path, results: Sequence[Result]) -> list[Result]:
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
     everything = load_all(folder / case_id for case_id in read_plan(folder)["cases"])
-    known = Context(with_result((result.case.id, result.facts) for result in everything))
-    return [replace(result, judgement=judge(result.facts, known)) if result.facts else result
-            for result in results]  # fmt: skip
+    known = Context(with_result((one.case.id, one.facts) for one in everything))
+    return [replace(one, judgement=judge(one.facts, known)) if one.facts else one
+            for one in results]  # fmt: skip

@@ -119,7 +119,7 @@ class Session:
         """Whatever else than a signal ends it, results are reported after it."""
         try:
             self._results.note_unavailable()
-            self._results.note_earlier([case.case.id for case in self.runnable])
+            self._results.note_earlier([one.case.id for one in self.runnable])
             if self.runnable:
                 run()
         except Exception as error:  # noqa: BLE001  # told whatever it is
@@ -129,7 +129,7 @@ class Session:
 
     def overrides(self) -> list[tuple[str, ...]]:
         """What composes each job's case, as a launcher of Hydra is asked for it."""
-        return [case.overrides for case in self.runnable]
+        return [one.overrides for one in self.runnable]
 
     def settings_of(self, index: int, gpus: Sequence[str] = ()) -> Settings:
         """What the job runs, on these GPUs if its launcher reserved some."""
@@ -151,8 +151,8 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [case.settings for case in self.runnable if not case.settings.trainer.env]
-        programs = [program for settings in shared if (program := warm.program_of(settings))]
+        shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
+        programs = [program for one in shared if (program := warm.program_of(one))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
         self._ending.callback(servers.stop)
@@ -165,13 +165,13 @@ class Session:
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
         self._jobs.pop(index).clear()
-        planned = self.runnable[index]
-        case_dir = self.folder / planned.case.id
+        one = self.runnable[index]
+        case_dir = self.folder / one.case.id
         facts = _left_by_job(case_dir)
         if not self._stopping and _is_unexplained(facts):
-            facts = salvage.facts_of(planned, self.folder, facts, Path(log), end)
+            facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._results.conclude(planned, facts)
+        self._results.conclude(one, facts)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -182,29 +182,29 @@ class Session:
     def tick(self) -> None:
         """Look at how far the running cases are."""
         for index in self._jobs:
-            planned = self.runnable[index]
-            self._results.progress.step(planned.case.id, self._step_of(planned), planned.case.steps)
+            one = self.runnable[index]
+            self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
         self._results.progress.refresh()
 
-    def _step_of(self, planned: Planned) -> int:
-        trainer = trainers.of(planned.settings)
-        launches = in_folders(trainer.launches(planned.settings), self.folder / planned.case.id)
+    def _step_of(self, one: Planned) -> int:
+        trainer = trainers.of(one.settings)
+        launches = in_folders(trainer.launches(one.settings), self.folder / one.case.id)
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0
-        steps = trainer.metrics(planned.settings, begun[-1]).steps
+        steps = trainer.metrics(one.settings, begun[-1]).steps
         return steps[-1].step if steps else 0
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
         stop.close()
-        if running := sum(not job.is_over() for job in self._jobs.values()):
+        if running := sum(not one.is_over() for one in self._jobs.values()):
             print(f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
                   " once more, to kill them", file=sys.stderr)  # fmt: skip
-        for job in self._jobs.values():
-            job.ask_to_stop()
+        for one in self._jobs.values():
+            one.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while not all(job.is_over() for job in self._jobs.values()):
+        while not all(one.is_over() for one in self._jobs.values()):
             if stop.hurried or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -224,8 +224,7 @@ class Session:
         self._say_what_is_missing(len(results))
         if interrupted:
             return INTERRUPTED
-        are_good = all(result.judgement.verdict.good for result in results)
-        if self._left and problem is None and are_good:
+        if self._left and problem is None and all(one.judgement.verdict.good for one in results):
             return 0 if self.detach else 3  # neither green nor red yet
         conclude = self._conclusion if problem is None else None
         code = conclude(self.folder, results) if conclude else report.exit_code(results, problem)

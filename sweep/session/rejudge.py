@@ -56,8 +56,8 @@ def _result(
 
 def _judged(case: CaseRecord, context: Context) -> Judgement:
     if case.facts is None:
-        params = {key: value for key, value in case.params.items() if value != "None"}  # no fault
-        labels = Case.model_validate({**params, "id": case.case_id})
+        said = {key: value for key, value in case.params.items() if value != "None"}  # of no fault
+        labels = Case.model_validate({**said, "id": case.case_id})
         return unavailable(labels, case.tags.get("unavailable", "no reason is recorded"))
     return judge(case.facts, context)
 
@@ -70,7 +70,7 @@ def _in_order(results: Sequence[Result], planned: Sequence[str]) -> list[Result]
 
 def without_own(results: Iterable[Result]) -> str:
     """What to say where the cases ran with a folder of their own and are judged without one."""
-    folders = sorted({folder for result in results if (folder := _own_of(result.command))})
+    folders = sorted({folder for one in results if (folder := _own_of(one.command))})
     if not folders or own_conf_dir() is not None:
         return ""
     return f"judged without the thresholds and known failures of --config-dir {', '.join(folders)}"

@@ -32,4 +32,4 @@ def load(case_dir: Path) -> Result | None:
 
 def load_all(case_dirs: Iterable[Path]) -> list[Result]:
     """The results of these cases, those without any left out."""
-    return [result for case_dir in case_dirs if (result := load(case_dir)) is not None]
+    return [result for one in case_dirs if (result := load(one)) is not None]

@@ -43,10 +43,10 @@ class Reader:
         query = "tags.kind = 'sweep'"
         if sweep_id != LATEST:
             query += f" and tags.sweep_id = '{_safe(sweep_id)}'"
-        runs = self._search(list(experiments), query, limit=1)
-        if not runs:
+        found = self._search(list(experiments), query, limit=1)
+        if not found:
             raise RequestError(self._no_sweep(sweep_id, experiments))
-        return sweep_record(runs[0], experiments)
+        return sweep_record(found[0], experiments)
 
     def cases(self, sweep: SweepRecord) -> list[CaseRecord]:
         """The latest run of each case of the sweep, in the order in which they began.
@@ -73,20 +73,20 @@ class Reader:
         cases = {run.data.tags["case_id"]: run
                  for run in self._search([sweep.experiment_id], query) if ran(run)}  # fmt: skip
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        latest = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
-        rest = [case for case_id, case in cases.items() if case_id not in latest]
+        found = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
+        rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
-                latest[run.data.tags["case_id"]] = run
-        return self._by_case(latest.values())
+                found[run.data.tags["case_id"]] = run
+        return self._by_case(found.values())
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the sweeps that are pinned as the baseline in that experiment."""
-        facts: dict[str, Facts] = {}
+        found: dict[str, Facts] = {}
         for pinned in reversed(self.pinned_sweeps(sweep.experiment)):  # the newest goes before
             if pinned.sweep_id != sweep.sweep_id:
-                facts |= {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
-        return facts
+                found |= {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
+        return found
 
     def pinned_sweeps(self, experiment: str | None = None) -> list[SweepRecord]:
         """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
@@ -101,13 +101,13 @@ class Reader:
         """
         query = f"tags.kind = 'sweep' and attributes.start_time < {int(sweep.started * 1000)}"
         runs = self._search([sweep.experiment_id], query, LOOK_BACK)
-        sweeps = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
-        return next(self.like(sweep, sweeps), None)
+        found = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
+        return next(self.like(sweep, found), None)
 
     def like(self, sweep: SweepRecord, others: Iterable[SweepRecord]) -> Iterator[SweepRecord]:
         """Those of the others that have a case of the sweep."""
         cases = self._case_ids(sweep)
-        return (other for other in others if cases & self._case_ids(other))
+        return (one for one in others if cases & self._case_ids(one))
 
     def _case_ids(self, sweep: SweepRecord) -> set[str]:
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
@@ -148,8 +148,8 @@ class Reader:
     def _has(self, artifact_uri: str, name: str) -> bool:
         from mlflow.artifacts import list_artifacts
 
-        artifacts = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {file.path for file in artifacts}
+        found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
+        return name in {file.path for file in found}
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
@@ -173,8 +173,8 @@ class Reader:
                 " MLFLOW_TRACKING_URI says where else, python -m sweep records a sweep"
             )
         with self.location.answering("list its experiments"):
-            experiments = self.location.client.search_experiments()
-        names = {str(experiment.experiment_id): str(experiment.name) for experiment in experiments}
+            found = self.location.client.search_experiments()
+        names = {str(one.experiment_id): str(one.name) for one in found}
         if name is None:
             return names
         if name not in names.values():
