@@ -26,16 +26,16 @@ def config_dir_of(argv: Sequence[str]) -> tuple[str | None, list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config-dir", "-cd")
     try:
-        parsed, rest = parser.parse_known_args(list(argv))
+        found, rest = parser.parse_known_args(list(argv))
     except argparse.ArgumentError:
         raise RequestError("--config-dir: name the folder, as in --config-dir FOLDER") from None
-    return parsed.config_dir, rest
+    return found.config_dir, rest
 
 
 def own_conf_dir() -> Path | None:
     """The folder of configuration of one's own that this command was given."""
-    config_dir, _ = config_dir_of(sys.argv[1:])
-    return None if config_dir is None else Path(config_dir)
+    found, _ = config_dir_of(sys.argv[1:])
+    return None if found is None else Path(found)
 
 
 def conf_files(*names: str) -> list[Path]:
@@ -46,8 +46,8 @@ def conf_files(*names: str) -> list[Path]:
 
 def files_in(folders: Sequence[Path], *names: str) -> list[Path]:
     """The files of these names, folder by folder; all but the first may be missing."""
-    paths = [folder / name for folder in folders for name in names]
-    return [path for path in paths if path == paths[0] or path.is_file()]
+    found = [folder / name for folder in folders for name in names]
+    return [path for path in found if path == found[0] or path.is_file()]
 
 
 def write_text(path: Path, text: str) -> None:
