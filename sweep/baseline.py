@@ -1,4 +1,4 @@
-"""`python -m sweep.baseline`: the sweep that later ones of its experiment are compared with."""
+"""python -m sweep.baseline: pin the sweep that later ones of its experiment are compared with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
     pinned = [earlier for earlier in reader.pinned_sweeps(sweep.experiment)
               if earlier.run_id != sweep.run_id]  # fmt: skip
     others = list(reader.like(sweep, pinned))
-    # Pinned first: whoever is killed in between leaves two, not none.
+    # Pinned first: if we are killed in between, there are two and not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):
         reader.location.client.set_tag(sweep.run_id, BASELINE, PINNED)
     unpin(reader, others)
@@ -50,7 +50,7 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
 
 def unpin(reader: Reader, sweeps: Sequence[SweepRecord]) -> None:
-    """Pin none of these any more; raises MachineryError."""
+    """Unpin these sweeps; raises MachineryError."""
     with reader.location.writing("unpin a sweep"):
         for sweep in sweeps:
             reader.location.client.delete_tag(sweep.run_id, BASELINE)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if word is None and {"--help", "-h"} & set(argv):
         print("\n\n".join(map(str, USAGES.values())))
         return 0
-    word = word or "pin"  # whose example a wrong request is shown
+    word = word or "pin"  # a wrong request is answered with its example
     return arguments.run(USAGES[word], ACTIONS[word], argv)
 
 

@@ -1,4 +1,4 @@
-"""python -m sweep.collect: judge what the jobs of a detached sweep have left by now."""
+"""python -m sweep.collect: judge those cases of a detached sweep that have ended."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _follow(session: Session, follower: Follower, wait: bool) -> None:
         else:
             follower.run_ended()
     finally:
-        session.leave()  # interrupted or not: they are not ours to end
+        session.leave()  # even if interrupted: the jobs go on
 
 
 def _seconds(text: str) -> float:

@@ -58,7 +58,7 @@ def _goes_on(folder: Path) -> bool:
 
 
 def sync(location: Location, folder: Path) -> str:
-    """Record what a sweep has left out; returns what was done; raises MachineryError."""
+    """Record what is missing of a sweep; returns a line that reports it; raises MachineryError."""
     if _goes_on(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
@@ -85,7 +85,7 @@ def sync(location: Location, folder: Path) -> str:
 
 
 def _forget_if_gone(location: Location, folder: Path) -> None:
-    """A store that was lost has none of the sweep's runs, whatever its folder says."""
+    """If the store was replaced, forget that the sweep's folder says it is recorded."""
     files = [path for path in sorted(folder.glob(f"**/{RECORDED}"))
              if run_of(path.parent, location.shown)]  # fmt: skip
     run = run_of(files[0].parent) if files else None

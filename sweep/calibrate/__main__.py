@@ -1,4 +1,4 @@
-"""python -m sweep.calibrate: run what is right and what is broken, and put thresholds between."""
+"""python -m sweep.calibrate: train correct and broken cases, and put thresholds between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sweep.store import Reader, SweepRecord
 CHECK = "--check"
 USAGE = Usage(
     "sweep.calibrate",
-    "Derive thresholds from correct runs and from broken ones, and write conf/"
+    "Derive thresholds from correct and from broken runs, and write conf/"
     f"{thresholds.CALIBRATED}.\nWith {CHECK}, only say whether today's thresholds still separate"
     " the two.",
     "python -m sweep.calibrate suite=resume_calibration",
@@ -39,7 +39,7 @@ USAGE = Usage(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate or check; returns the exit code: 1 where a figure does not separate."""
+    """Calibrate or check; returns the exit code, 1 if a figure does not separate."""
     argv = list(sys.argv[1:] if argv is None else argv)
     is_check = CHECK in argv
     rest = [word for word in argv if word != CHECK]
@@ -64,7 +64,7 @@ def _run(values: Mapping[str, str], is_check: bool) -> int:
 
 
 def plan_of(suite: str) -> Plan:
-    """Which faults a suite plants for which figure; raises RequestError."""
+    """Figure -> the faults that the suite plants for it; raises RequestError."""
     path = conf_files(f"suite/{suite}.yaml")[-1]
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
@@ -76,7 +76,7 @@ def plan_of(suite: str) -> Plan:
 
 
 def train(suite: str, outputs: Path) -> None:
-    """Run the suite; broken cases fail, which is what they are for. Raises MachineryError."""
+    """Run the suite, in which broken cases fail as they should. Raises MachineryError."""
     command = [sys.executable, "-m", "sweep", "-m", f"suite={suite}", f"outputs={outputs}"]
     if own := own_conf_dir():
         command += ["--config-dir", str(own)]
@@ -86,7 +86,7 @@ def train(suite: str, outputs: Path) -> None:
 
 
 def checked(measured: Sequence[Population]) -> int:
-    """Say of each threshold in use whether it separates; returns the exit code."""
+    """Print for each threshold in use whether it separates; returns the exit code."""
     failed = False
     for population in measured:
         if population.is_mean and population.refusal and configured(population).mean is None:
@@ -105,7 +105,7 @@ def checked(measured: Sequence[Population]) -> int:
 
 
 def separated(measured: Sequence[Population]) -> list[Population]:
-    """Those that have a threshold; the bound of a mean goes with that of its figure."""
+    """Those that have a threshold; a mean counts only if its figure has one too."""
     names = {population.name for population in measured if population.threshold is not None}
     return [
         population
@@ -115,7 +115,7 @@ def separated(measured: Sequence[Population]) -> list[Population]:
 
 
 def in_use(population: Population) -> float:
-    """Today's threshold; raises RequestError where there is none."""
+    """Today's threshold; raises RequestError if there is none."""
     limit = configured(population)
     if not population.is_mean:
         return limit.value
@@ -127,7 +127,7 @@ def in_use(population: Population) -> float:
 
 
 def configured(population: Population) -> thresholds.Threshold:
-    """Today's, with the bound of the mean if it has one; raises RequestError without any."""
+    """Today's entry, including the bound of the mean; raises RequestError if there is none."""
     return thresholds.of(population.check, population.figure, population.device, population.dtype)
 
 

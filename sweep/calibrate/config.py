@@ -1,4 +1,4 @@
-"""Calibrated thresholds as configuration, with where each comes from."""
+"""Writes conf/calibrated.yaml: thresholds, and the runs that each is derived from."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sweep.checks.thresholds import CALIBRATED
 from sweep.files import write_text
 
 HEAD = """\
-# Made by `python -m sweep.calibrate`, over what conf/thresholds.yaml says; not to be edited.
-# docs/calibration.md shows the runs that each is derived from.
+# Written by `python -m sweep.calibrate`; do not edit. Overrides conf/thresholds.yaml.
+# docs/calibration.md shows the runs that each threshold is derived from.
 """
 
 
@@ -47,10 +47,10 @@ def provenance(population: Population) -> dict[str, Any]:
 def write(
     folder: Path, measured: Sequence[Population], sweep: str, versions: Mapping[str, str], day: date
 ) -> Path:
-    """Write the thresholds of those figures; others that the file has are kept."""
+    """Write the thresholds of these figures; other entries of the file stay."""
     path = folder / CALIBRATED
     table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
-    made = {"date": day.isoformat(), "sweep": sweep, **versions}  # once in the file, by an anchor
+    made = {"date": day.isoformat(), "sweep": sweep, **versions}  # written once, as a YAML anchor
     for population in measured:
         dtypes = table.setdefault(population.check, {}).setdefault(population.figure, {})
         dtypes = dtypes.setdefault(population.device, {})

@@ -1,4 +1,4 @@
-"""What people look at: a table and a plot of all deltas on a logarithmic axis."""
+"""The calibration as a Markdown page, and a plot of all deltas on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def draw(measured: Sequence[Population], path: Path) -> None:
 
 
 def _label(population: Population) -> str:
-    """Beside a row of the plot: `parity, float32`, and below it `loss, mean`."""
+    """The label of a row of the plot: `parity, float32`, and below it `loss, mean`."""
     mean = ", mean" if population.is_mean else ""
     return f"{population.check}, {population.dtype}\n{population.figure}{mean}"
 

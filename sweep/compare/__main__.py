@@ -41,7 +41,7 @@ USAGE = Usage(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare what the command line names; returns the exit code."""
+    """Compare two sweeps as the command line says; returns the exit code."""
     return arguments.run(USAGE, _compare, argv)
 
 

@@ -26,7 +26,7 @@ REGRESSIONS = "Regressions"
 
 @dataclass(frozen=True)
 class Page:
-    """What is told of two sweeps."""
+    """The comparison of two sweeps."""
 
     base: SweepRecord
     head: SweepRecord
@@ -41,12 +41,12 @@ class Page:
         base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
         planned: Sequence[str] = (),
     ) -> Page:  # fmt: skip
-        """Both sweeps with their cases."""
+        """Pair the cases of both sweeps."""
         return cls(base, head, *pair(base_cases, head_cases), planned)
 
     @cached_property
     def regressions(self) -> list[str]:
-        """What got worse, with its case."""
+        """A line for each thing that got worse, with its case."""
         worse = [f"{row.case_id}: {message}" for row in self.rows for message in row.regressions()]
         lost = [case for case in self._lost if is_good(case)]
         return worse + [f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head"
@@ -54,25 +54,25 @@ class Page:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What else is to be said, with its case."""
+        """A line for each other change, with its case."""
         notes = [f"{row.case_id}: {message}" for row in self.rows for message in row.notes()]
         alone = [case for case in self.only_base if case not in self._lost or not is_good(case)]
         return [*notes, *_missing("base", alone), *_missing("head", self.only_head)]
 
     @cached_property
     def _lost(self) -> list[CaseRecord]:
-        """What a sweep that was cut off did not come to, unlike what nobody asked it for."""
+        """Cases that the head was to run and has no result of."""
         return [case for case in self.only_base if case.case_id in self.planned]
 
     @property
     def folders(self) -> list[str]:
-        """Where the head's cases that got worse left their files, on its machine."""
+        """The folders of the head's cases that got worse, on the machine that ran them."""
         worse = [row.head for row in self.rows if any(row.regressions())]
         return [case.tags["folder"] for case in worse if "folder" in case.tags]
 
     @property
     def heads(self) -> list[str]:
-        """What is compared, and which versions moved."""
+        """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
@@ -89,7 +89,7 @@ class Page:
 
 
 def show(page: Page, console: Console) -> None:
-    """Print the page."""
+    """Print the comparison."""
     for line in page.heads:
         console.print(Text(line))
     console.print(grid(COLUMNS, [_styled(row) for row in page.rows], right=COLUMNS[2:]))
@@ -104,7 +104,7 @@ def show(page: Page, console: Console) -> None:
 
 
 def markdown(page: Page) -> str:
-    """The page as Markdown, the regressions first."""
+    """The comparison as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
     lines += [f"- {line}" for line in page.heads]
     for title, _, messages in _sections(page):

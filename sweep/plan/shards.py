@@ -1,7 +1,6 @@
-"""A suite split over several runners by architecture, the longest first.
+"""Splits a suite over several runners, by architecture.
 
-Its cases stay together: they share a checkpoint, and are compared with each other, features with
-base cases too.
+The cases of an architecture stay together: they share a checkpoint and are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from sweep.errors import RequestError
 
 
 def parse(text: str) -> tuple[int, int]:
-    """`2/4` -> (2, 4); raises RequestError."""
+    """Parse `2/4` to (2, 4); raises RequestError."""
     matched = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     if matched is None or int(matched[1]) > int(matched[2]):
         raise RequestError(f"shard={text}: say I/N with I from 1 to N, as in shard=1/4")
@@ -26,13 +25,13 @@ def select(
 ) -> list[Planned]:
     """The shard's part of the plan, in the plan's order; `seconds` estimates each case by id.
 
-    Raises RequestError if there is nothing left for this shard.
+    Raises RequestError if this shard has no architecture.
     """
     index, count = shard
     times: dict[str, float] = {}
-    for item in planned:  # what is unavailable too: another runner may have it, and splits alike
+    for item in planned:  # also unavailable ones, since every runner must split alike
         times[item.case.arch] = times.get(item.case.arch, 0.0) + seconds[item.case.id]
-    packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
+    packed = pack(times, min(count, len(times)))  # shard=1/1000000000 would take all memory
     mine = set(packed[index - 1]) if index <= len(packed) else set()
     part = [item for item in planned if item.case.arch in mine]
     if not part:

@@ -1,4 +1,4 @@
-"""Lines on a terminal: prose wrapped under itself, and what is to be copied in one piece."""
+"""Output on a terminal: wrapped prose, unbroken paths and commands, and plain tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 def grid(
     head: Sequence[str], rows: Iterable[Sequence[Text]], right: Collection[str], gap: int = 1
 ) -> Table:
-    """A table without rules; where the terminal is narrow the first column is broken."""
+    """A table without lines; on a narrow terminal the first column wraps."""
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold underline")
     for name in head:
         table.add_column(name, overflow="fold", no_wrap=name != head[0],
@@ -24,7 +24,7 @@ def grid(
 
 
 def say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """Wrap between words; a word longer than the line is left whole."""
+    """Print text wrapped between words; a word longer than the line stays whole."""
     lines = textwrap.wrap(
         text, max(20, console.width - indent - 2), break_long_words=False, break_on_hyphens=False
     )
@@ -34,5 +34,5 @@ def say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
 
 
 def say_whole(console: Console, label: str, text: str, style: str = "") -> None:
-    """A path, a command or an address after its label, never broken."""
+    """Print a path, command or address after its label, never wrapped."""
     console.print(Text(f"{label} {text}".rstrip(), style=style), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Results as Markdown: summary.md, and the notes that head a run's page in MLflow."""
+"""Results as Markdown: summary.md, and the note at the top of a run's page in MLflow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
 def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: int = 7900) -> str:
     """The matrix and the failures in `limit` characters, with links inside the MLflow UI.
 
-    Without a heading: the UI folds all but the first lines away.
+    It has no heading, since the UI shows only the first lines until it is opened.
     """
     head = f"{counts(results)}\n\n"
     table = "The matrix is in the artifact matrix.html.\n"
@@ -44,9 +44,9 @@ def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: i
 
 
 def failure_note(result: Result, limit: int = 6000) -> str:
-    """What went wrong with a case, where to look, and how to run it again, as Markdown."""
+    """What went wrong with a case, where to look, and the command to run it again."""
     note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
-    room = limit // 4  # a message of any length leaves some for the command
+    room = limit // 4  # so that a long message leaves room for the command
     note += "".join(f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
                     for finding in result.against)  # fmt: skip
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
@@ -59,7 +59,7 @@ def failure_note(result: Result, limit: int = 6000) -> str:
 def matrix_lines(
     results: Sequence[Result], missing: Sequence[Case], link: Link, findings: bool = True
 ) -> list[str]:
-    """The matrix as a table of GitHub's Markdown; empty places were not asked for."""
+    """The matrix as a Markdown table; empty places were not asked for."""
     whole = matrix(results, missing)
     names = [escaped(f"{layout} {feature}") for layout, feature in whole.columns]
     rows = []
@@ -76,7 +76,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """One line that Markdown shows as it is, in a table as well."""
+    """Text in one line, escaped for Markdown, tables included."""
     line = " ".join(printable(text).split())
     return re.sub(r"([\\`*\[\]<>|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#+-])", r"\\\1", line)
 

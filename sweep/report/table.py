@@ -1,6 +1,6 @@
 """Results on the terminal, readable at 80 columns and less.
 
-Paths, commands and addresses stay in one piece, to be copied; everything else is wrapped here.
+Paths, commands and addresses are never wrapped, so that they can be copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sweep.report.result import Result, counts, curves_address, printable, short
 from sweep.report.runs import run_of
 
 Column = tuple[str, Callable[[Result], str]]
-COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
+COLUMNS: tuple[Column, ...] = (  # on a narrow terminal the last ones are left out
     ("case", lambda result: result.case.id),
     ("verdict", lambda result: worded(result.judgement.verdict)),
     ("time", lambda result: result.time),
@@ -63,7 +63,7 @@ def _style(column: str, result: Result) -> str:
 
 
 def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
-    """As many columns as fit side by side; case and verdict always."""
+    """As many columns as fit; always case and verdict."""
     columns = list(COLUMNS)
     while len(columns) > 2 and _width(columns, results) > width:
         columns.pop()
@@ -76,7 +76,7 @@ def _width(columns: Sequence[Column], results: Sequence[Result]) -> int:
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """The cases that something speaks against; those of which the same is said together."""
+    """The cases that have failures, grouped by verdict and messages."""
     groups: dict[object, list[Result]] = {}
     for result in results:
         if messages := tuple((finding.check, finding.message) for finding in result.against):
@@ -85,7 +85,7 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _show_unavailable(console: Console, same: Sequence[Result]) -> None:
-    """Nothing failed, and there is no folder to look in."""
+    """One line: nothing failed, and there is no folder to look in."""
     look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(result.case.id for result in same)
     reason = short(same[0].message)
     say(console, f"{look.symbol} {Verdict.UNAVAILABLE}, {reason}: {names}", look.style)

@@ -1,4 +1,4 @@
-"""One case in this process: no launcher, and the trainer's log on our stdout."""
+"""Runs one case in this process, without a launcher; the trainer's log goes to stdout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(planned: Planned, machine: Machine) -> int:
 
 
 class _Ourselves:
-    """The job that this process is: when anybody asks, it is over."""
+    """This process as a job: it is over whenever somebody asks."""
 
     def ask_to_stop(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What MLflow knows of earlier runs."""
+"""How long earlier runs took, from MLflow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sweep.store import Location
 
-LIMIT = 300  # of the latest runs, nine nights: a thousand take MLflow four seconds
-PAUSES = (5.0, 20.0)  # seconds, before a store that all shards need is asked again
+LIMIT = 300  # latest runs, about nine nights; reading a thousand takes four seconds
+PAUSES = (5.0, 20.0)  # seconds before each further attempt; all shards need the same answer
 
 
 def durations(
