@@ -71,7 +71,7 @@ def size(figure: Series) -> str:
 
 
 def another_choice(compared: Comparison) -> str:
-    """From which step on a choice differs, and how far the losses are apart from there."""
+    """The first step with another choice, and the largest difference in loss from there on."""
     if not compared.after:
         return "none"
     loss = series("loss", lambda step: step.loss, compared.after)

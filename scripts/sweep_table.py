@@ -1,4 +1,4 @@
-"""A recorded sweep as Markdown tables: what each case lost, took and used, and where time went.
+"""A recorded sweep as Markdown tables: loss, time and memory of each case, and where time went.
 
 python scripts/sweep_table.py sweep=latest outputs=outputs
 """
@@ -42,7 +42,7 @@ def about(sweep: SweepRecord) -> str:
 
 
 def spans(cases: list[CaseRecord]) -> Iterator[list[str]]:
-    """Where each architecture's first launches spent their time."""
+    """How each architecture's first launches spent their time."""
     whole = [case.facts for case in cases if case.facts and cost.first_step_seconds(case.facts)]
     for arch in dict.fromkeys(facts.case.arch for facts in whole):
         yield span(arch, [facts for facts in whole if facts.case.arch == arch])

@@ -30,11 +30,11 @@ NOT_COMPARED = {
 
 
 class UnreadableError(Exception):
-    """The hub did not give a file; the message says why."""
+    """The hub did not deliver a file; the message says why."""
 
 
 class UnreachableError(UnreadableError):
-    """Nor will it give another: there is no connection to it."""
+    """The hub cannot be reached, so no further file is tried."""
 
 
 def check_published(only: list[str]) -> int:
@@ -43,7 +43,7 @@ def check_published(only: list[str]) -> int:
     Returns 0 if all are the same, 1 if one differs, 3 if none differs but one could not be read.
     """
     codes = []
-    offline = None  # trying each in turn would wait for the same time-outs thirteen times
+    offline = None  # else thirteen files would each wait for the same time-outs
     for model in [get(name) for name in only or names()]:
         try:
             codes.append(_report(model, offline))
@@ -118,7 +118,7 @@ def _fetch(model: TinyModel) -> dict[str, Any]:
     from huggingface_hub.errors import LocalEntryNotFoundError
     from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # it reports each attempt
+    logging.set_verbosity_error()  # else it prints each attempt
     try:
         path = hf_hub_download(model.source.readable, "config.json", revision=model.source.revision)
     except LocalEntryNotFoundError as error:

@@ -59,7 +59,7 @@ def leading_layers(config: PreTrainedConfig, at_least: int) -> tuple[dict[str, A
 
 
 def same_spread(config: PreTrainedConfig, hidden_size: int) -> float:
-    """Spread of the weights that gives a layer of `hidden_size` the outputs that `config`'s have.
+    """Standard deviation of weights with which outputs are as large as at `config`'s width.
 
     With the published spread, narrow layers add next to nothing to the residual stream, and what
     goes wrong in them hardly moves the loss.
