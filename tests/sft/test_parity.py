@@ -11,11 +11,14 @@ import tiny_models
 from scripts import parity_table
 from scripts.parity_table import Difference
 from sweep.checks import thresholds
+from tests.nightly import representatives
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm_ranks")
-@pytest.mark.parametrize("arch", tiny_models.names())
+@pytest.mark.parametrize(
+    "arch", representatives(tiny_models.names(), "llama", "qwen3_moe", "deepseek_v4")
+)
 def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_path: Path) -> None:
     rows = list(parity_table.compare(arch, tmp_path))
     assert {row.layout for row in rows} == set(parity_table.layouts_of(arch))
