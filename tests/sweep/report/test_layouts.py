@@ -10,12 +10,15 @@ import tiny_models
 from scripts import parity_table
 from sweep.errors import RequestError
 from sweep.facts import Metrics, Step
+from tests.nightly import representatives
 from tests.sweep.commands import sweep
 from tests.sweep.report.conftest import MakeResult
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", tiny_models.names())
+@pytest.mark.parametrize(
+    "arch", representatives(tiny_models.names(), "llama", "qwen3_moe", "deepseek_v4")
+)
 def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_path: Path) -> None:
     ended = sweep("-m", "suite=parity", f"arch={arch}", f"outputs={tmp_path}", seconds=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr
