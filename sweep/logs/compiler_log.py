@@ -53,16 +53,16 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
     """The records in a log, each when its last line was seen; other lines are passed over."""
     unfinished: dict[str, tuple[str, Record]] = {}  # by process, with the prefix of its lines
     for line in lines:
-        found = _LINE.search(line.rstrip("\r\n"))
-        if found is None:
+        parts = _LINE.search(line.rstrip("\r\n"))
+        if parts is None:
             continue
-        pid, head, text = found["pid"], found["head"], found["text"] or ""
+        pid, head, text = parts["pid"], parts["head"], parts["text"] or ""
         before = unfinished.get(pid)
         if before is not None and before[0] == head and not text.startswith(_STARTS):
             before[1].text += "\n" + text
             continue
         if before is not None:
             yield before[1]
-        record = Record(pid, found["rank"], found["compile_id"] or "", found["artifact"], text)
+        record = Record(pid, parts["rank"], parts["compile_id"] or "", parts["artifact"], text)
         unfinished[pid] = head, record
     yield from (record for _, record in unfinished.values())
