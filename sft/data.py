@@ -203,7 +203,7 @@ class Loader:
                 f"the data fill {len(rows)} rows of data.seq_len={config.seq_len}, fewer than "
                 f"data.global_batch={config.global_batch}"
             )
-        self.shards = shards
+        self.shards, self.digest = shards, digest_of_rows(rows)
         self.sampler = StatefulDistributedSampler(
             rows,  # type: ignore[arg-type]  # any sequence will do
             num_replicas=shards,
