@@ -28,11 +28,12 @@ def shaping(config: Config, rows: str) -> Settings:
     flat = {f"{part}.{key}": x for part in SECTIONS for key, x in known[part].items()}
     shape = json.loads((Path(config.model.path) / "config.json").read_text(encoding="utf-8"))
     content = {
-        "model.path": {key: x for key, x in shape.items() if key not in NOT_SHAPE},
-        "data.path": rows,
         "seed": config.seed,
+        "model.path": {key: x for key, x in shape.items() if key not in NOT_SHAPE},
+        "data.path": rows,  # last: it is another where the length of rows is, or the model
     }
-    return {key: x for key, x in (flat | content).items() if key not in FREE}
+    kept = {key: x for key, x in flat.items() if key not in (*FREE, *content)}
+    return kept | content
 
 
 def check(now: Settings, saved: Settings, allowed: list[str], place: Path) -> None:

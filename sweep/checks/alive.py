@@ -42,8 +42,12 @@ def _problem(steps: list[Step], vocab_size: int | None) -> str:
     for step in steps:
         if step.grad_norm is not None and not step.grad_norm > 0:
             return f"grad_norm is {step.grad_norm} at step {step.step}"
+        if step.params_moved is not None and not 0 <= step.params_moved <= 1:
+            return f"params_moved is {step.params_moved} at step {step.step}: it is a share"
         if step.params_moved == 0:
             return f"no parameter moved at step {step.step}"
+        if names := ", ".join(step.params_without_gradient):
+            return f"trained tensors have no gradient at step {step.step}: {names}"
     if vocab_size and all(abs(step.loss - math.log(vocab_size)) < FROZEN for step in steps):
         return f"the loss stays at ln({vocab_size}) = {math.log(vocab_size):.5f}"
     for before, after in pairwise(steps):

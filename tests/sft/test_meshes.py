@@ -1,4 +1,4 @@
-"""On every mesh of up to eight ranks, figures of a gradient are those of one process.
+"""On every mesh of up to eight ranks, norms and checkpoints are those of one process.
 
 Weights and gradients are hashes of their places, and dimensions divide by few numbers of ranks: a
 value that is lost, counted twice or in another's place shows.
@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from sft import checkpoint
 from sft import model as models
 from sft.config import Config, LayoutConfig, ModelConfig
+from sft.optimizer import make_optimizer
 from sft.ranks import Ranks
 from sft.report import bits, gradients, shards
 
@@ -82,10 +87,33 @@ def check_norms(model: nn.Module, ranks: Ranks, expected: dict[str, float]) -> N
     assert groups == pytest.approx({name: x * factor for name, x in expected.items()}, rel=1e-5)
 
 
-def check_values(model: nn.Module) -> None:
+def check_values(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     for name, parameter in model.named_parameters():
-        whole = shards.whole(parameter.detach())
-        assert torch.equal(whole, hash_of_places(name, whole)), name
+        moments = [optimizer.state[parameter]["exp_avg"]] if optimizer else []
+        for tensor in (parameter.detach(), *moments):
+            whole = shards.whole(tensor)
+            assert torch.equal(whole, hash_of_places(name, whole)), name
+
+
+@torch.no_grad()
+def check_checkpoint(model: nn.Module, ranks: Ranks, place: Path) -> None:
+    """Load what another mesh saved, if one has, and then what this one saves."""
+    optimizer = make_optimizer(model, Config())
+    trainer: Any = SimpleNamespace(model=model, optimizer=optimizer, ranks=ranks)
+    state = checkpoint.tensors(trainer)
+    del state["rng"], state["optimizer"]["param_groups"]
+    for parameter in model.parameters():
+        shards.local(optimizer.state[parameter]["exp_avg"]).copy_(shards.local(parameter))
+    own, others_did = place.with_name(f"{place.name}-own"), place.exists()
+    ranks.wait()
+    for saved in (place, own):
+        if saved == own or not others_did:
+            dcp.save(state, checkpoint_id=saved)
+        for parameter in model.parameters():
+            for tensor in (parameter, optimizer.state[parameter]["exp_avg"]):
+                shards.local(tensor).zero_()
+        dcp.load(state, checkpoint_id=saved)
+        check_values(model, optimizer)
 
 
 def each_mesh(rank: int, port: int, folder: Path, expected: dict[int, dict[str, float]]) -> None:
@@ -102,11 +130,12 @@ def each_mesh(rank: int, port: int, folder: Path, expected: dict[int, dict[str, 
         model = load(folder / str(experts), world, ep)
         check_values(model)
         check_norms(model, Ranks(rank, world, CPU), expected[experts])
+        check_checkpoint(model, Ranks(rank, world, CPU), folder / f"saved-{experts}")
         dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_norms_and_clipping_on_every_mesh_are_those_of_one_process(tmp_path: Path) -> None:
+def test_norms_and_checkpoints_on_every_mesh_are_those_of_one_process(tmp_path: Path) -> None:
     counts = {experts_of(world, ep) for world, ep in meshes()}
     expected = {experts: write_model(experts, tmp_path / str(experts)) for experts in counts}
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
