@@ -37,7 +37,7 @@ def check(folder: Path, ranks: Ranks) -> None:
 
 
 def digests(folder: Path, ranks: Ranks) -> dict[str, str]:
-    """The digest of each file by its name, but of the digests' own; "" for one that is unreadable."""
+    """The digest of each file but of the digests' own, by name; "" for one that is unreadable."""
     names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
     mine = {name: digest(folder / name) for name in names[ranks.rank :: ranks.world_size]}
     return dict(sorted((name, d) for rank in ranks.gather(mine) for name, d in rank.items()))

@@ -214,15 +214,15 @@ def test_files_that_are_lost_cut_off_or_damaged_are_refused_by_name(
 ) -> None:
     sums = copied / digests.FILE
     sums.write_text(sums.read_text().replace("__0_0", "__0_1"))
-    with pytest.raises(ConfigError, match="__0_0.distcp is not as it was saved"):
+    with pytest.raises(ConfigError, match=r"__0_0.distcp is not as it was saved"):
         load(model_with_dropout, copied)
     sums.write_text(sums.read_text().replace("__0_1", "__0_0"))
     shard = copied / "__0_0.distcp"
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match="__0_0.distcp is not as it was saved"):
+    with pytest.raises(ConfigError, match=r"__0_0.distcp is not as it was saved"):
         load(model_with_dropout, copied)
     shard.unlink()
-    with pytest.raises(ConfigError, match="step_5 lacks __0_0.distcp"):
+    with pytest.raises(ConfigError, match=r"step_5 lacks __0_0.distcp"):
         load(model_with_dropout, copied)
 
 
@@ -320,7 +320,7 @@ def test_a_setting_that_no_checkpoint_is_held_to_cannot_be_allowed(
 ) -> None:
     config = settings(model_with_dropout, tmp_path, [], checkpoints.folder(str(saved), 5))
     config.checkpoint.allow = ["optim.lrs"]
-    with pytest.raises(ConfigError, match="allow=optim.lrs is none of what is compared: optim.lr"):
+    with pytest.raises(ConfigError, match=r"allow=optim.lrs is none of what is compared: optim.lr"):
         Trainer(config, ALONE)
 
 
@@ -337,7 +337,7 @@ def test_the_same_documents_elsewhere_are_accepted_and_others_in_their_place_ref
     Trainer(config, ALONE)  # the same, under the package's own path
     config.data.path = str(documents)
     documents.write_bytes(shipped.read_bytes().replace(b"the", b"teh"))
-    with pytest.raises(ConfigError, match="data.path makes other rows"):
+    with pytest.raises(ConfigError, match=r"data.path makes other rows"):
         Trainer(config, ALONE)
 
 
@@ -348,7 +348,7 @@ def test_a_checkpoint_of_two_layers_does_not_go_into_a_model_of_one(
     shape = json.loads((smaller / "config.json").read_text())
     assert shape["num_hidden_layers"] == 2
     (smaller / "config.json").write_text(json.dumps(shape | {"num_hidden_layers": 1}))
-    with pytest.raises(ConfigError, match="model.path has num_hidden_layers=1 but .* with 2"):
+    with pytest.raises(ConfigError, match=r"model.path has num_hidden_layers=1 but .* with 2"):
         load(smaller, checkpoints.folder(str(saved), 5))
 
 
