@@ -47,13 +47,14 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    curves = curves_of(result, results)
     with rc_context({"text.parse_math": False, "axes.grid": True, "grid.color": "#dddddd"}):
         figure = Figure(figsize=(7.2, 5.4), layout="constrained")
         figure.suptitle(result.case.id, weight="bold", fontsize="medium")
         axes = figure.subplots(2, 1, sharex=True)
         for part, (name, title) in zip(axes, FIGURES, strict=True):
             part.set_ylabel(title)
-            for curve in curves_of(result, results):
+            for curve in curves:
                 part.plot([step.step for step in curve.steps], _finite(curve.steps, name),
                           curve.style, label=curve.label, linewidth=curve.width,
                           markersize=curve.width + 3)  # fmt: skip
