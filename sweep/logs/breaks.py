@@ -1,7 +1,7 @@
 """Graph breaks, recompiles and captured graphs of a launch, from the compiler's log.
 
-A break is the same as another if its reason and the user's line of code are. One place breaks once
-a compilation, so it is logged again by every rank, every caller and every recompile.
+Two breaks are the same if they have the same reason and line of user code. A place breaks once per
+compilation, so every rank, caller and recompile logs it again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3\.\d+/(?!site-
 
 
 def read(directory: Path) -> CompilerFacts | None:
-    """What the logs of a launch say; None if the compiler wrote nothing into them."""
+    """The compiler's facts from a launch's logs; None if it logged nothing."""
     by_rank = list(_of_ranks(directory / "ranks"))
     ranked = by_rank or list(_of_launcher(directory / "launcher.log"))
     return tally(ranked) if ranked else None
@@ -57,7 +57,7 @@ def tally(ranked: Iterable[tuple[str, Record]]) -> CompilerFacts:
 
 @cache
 def relative(file: str) -> str:
-    """A source file as it would be imported, so that it is the same on every machine.
+    """The path of a source file as it is imported, so that it is the same on every machine.
 
     Relative to site-packages or the standard library, else to where its topmost package lies.
     """
@@ -86,7 +86,7 @@ def _of_ranks(ranks: Path) -> Iterator[tuple[str, Record]]:
 
 
 def _of_launcher(log: Path) -> list[tuple[str, Record]]:
-    """The records where all processes share a log; one without a rank goes by its number."""
+    """The records of a log that all processes share; one without a rank is named by its PID."""
     logged = list(_records(log)) if log.is_file() else []
     ranks = {record.pid: record.rank for record in logged if record.rank is not None}
     pids = list(dict.fromkeys(record.pid for record in logged))
@@ -115,9 +115,9 @@ def _break(record: Record) -> Happening | None:
 
 
 def _reason(text: str) -> str:
-    """The kind of break and what explains it, of the break that came first.
+    """The kind of the first break, and its explanation.
 
-    torch puts what it was doing when the break occurred before the kind.
+    torch writes what it was doing at the break before the kind.
     """
     first, _, rest = text.partition("\n")
     reason = rest.removeprefix("Graph Break Reason: ").partition("\nUser code traceback:")[0]

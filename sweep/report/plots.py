@@ -70,7 +70,9 @@ def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
     own = result.facts.steps if result.facts else []
     drawn = [
         (f"{other.case.layout} {other.case.feature}", other.facts.steps, f"C{number}{marker}-", 3.5)
-        for number, (other, marker) in enumerate(zip(_others(result, results), MARKERS))  # noqa: B905
+        for number, (other, marker) in enumerate(
+            zip(_others(result, results), MARKERS, strict=False)
+        )
         if other.facts
     ]
     label = f"{result.case.layout} {result.case.feature}: this case"
