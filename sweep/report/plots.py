@@ -68,13 +68,10 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
 def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
     """The other layouts of the arch, the case, and its resumed launches, in drawing order."""
     own = result.facts.steps if result.facts else []
-    drawn = [
-        (f"{other.case.layout} {other.case.feature}", other.facts.steps, f"C{number}{marker}-", 3.5)
-        for number, (other, marker) in enumerate(
-            zip(_others(result, results), MARKERS, strict=False)
-        )
-        if other.facts
-    ]
+    others = _others(result, results)[: len(MARKERS)]
+    drawn = [(f"{other.case.layout} {other.case.feature}", other.facts.steps,
+              f"C{number}{MARKERS[number]}-", 3.5)
+             for number, other in enumerate(others) if other.facts]  # fmt: skip
     label = f"{result.case.layout} {result.case.feature}: this case"
     drawn.append((label if own else f"{label}, no step reported", own, "ko-", 1.5))
     resumed = result.facts.launches[1:] if result.facts else []
