@@ -99,7 +99,8 @@ def layouts_of(arch: str) -> tuple[str, ...]:
 
 def layout_of(arch: str, layout: str) -> LayoutConf:
     """The layout as that architecture runs it: a dense one has no experts to split."""
-    found = LayoutConf(**OmegaConf.load(conf_dir() / "layout" / f"{layout}.yaml"))
+    degrees: Any = OmegaConf.load(conf_dir() / "layout" / f"{layout}.yaml")
+    found = LayoutConf(**degrees)
     is_moe = OmegaConf.load(conf_dir() / "arch" / f"{arch}.yaml").moe
     return found if is_moe else replace(found, ep=1)
 
@@ -163,12 +164,12 @@ def compare(arch: str, folder: Path) -> Iterator[Difference]:
     forward pass changes choices on every one.
     """
     single = functools.cache(functools.partial(train, arch, "single", folder))
+
+    def on_data(layout: str, seed: int) -> Difference:
+        return difference(arch, layout, train(arch, layout, folder, seed), single(seed))
+
     for layout in layouts_of(arch):
-        yield first_comparable(
-            lambda seed, layout=layout: difference(
-                arch, layout, train(arch, layout, folder, seed), single(seed)
-            )
-        )
+        yield first_comparable(functools.partial(on_data, layout))
 
 
 def first_comparable(on_data: Callable[[int], Difference]) -> Difference:

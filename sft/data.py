@@ -153,7 +153,7 @@ class Loader:
             )
         self.shards = shards
         self.sampler = StatefulDistributedSampler(
-            rows[:usable],  # type: ignore[arg-type]  # any sequence will do
+            rows[:usable],  # any sequence will do
             num_replicas=shards,
             rank=shard,
             seed=config.seed,

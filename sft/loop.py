@@ -124,7 +124,7 @@ class Trainer:
             position_ids=sequence.local(rows["position_ids"]),
             use_cache=False,  # with a cache, transformers does not keep documents apart
         )
-        return out.logits  # type: ignore[no-any-return]
+        return out.logits
 
     def sequence(self, rows: Row) -> Sequence:
         """What the ranks that share these rows compute together."""

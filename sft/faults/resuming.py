@@ -86,7 +86,7 @@ def resume_without_scheduler(at: Plant) -> None:
 def resume_scheduler_twice(at: Plant) -> None:
     """The learning rate's schedule is stepped on resuming."""
 
-    def step(_: None, trainer: Trainer, _place: Path) -> None:
+    def step(_loaded: None, trainer: Trainer, _place: Path) -> None:
         for _ in range(int(at.strength)):
             trainer.scheduler.step()
 

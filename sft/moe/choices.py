@@ -40,7 +40,7 @@ def noted(x: Tensor, sequence: Sequence, picked: Tensor) -> Tensor:
 
     picked [batch, seq / n, candidates] is boolean.
     """
-    return torch.ops.sft.note_choices(x, picked.flatten(0, 1), tokens(sequence))  # type: ignore[no-any-return]
+    return torch.ops.sft.note_choices(x, picked.flatten(0, 1), tokens(sequence))
 
 
 def tokens(sequence: Sequence) -> Tensor:

@@ -75,7 +75,7 @@ class Movement:
         after = fingerprints(self.parameters)
         trained = torch.tensor([p.grad is not None for p in self.parameters])
         moved = self.ranks.max(
-            ((after != self.before).cpu() & trained).to(self.ranks.device, float)
+            ((after != self.before).cpu() & trained).to(self.ranks.device, torch.float64)
         )
         self.before = after
         return movement(self.names, trained.tolist(), moved.bool().tolist())
