@@ -33,7 +33,7 @@ class Trainer:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
-        check_device(config.model, ranks.device)
+        check_device(config.model, ranks.device.type)
         self.model = model.load(config)
         apply.place(self.model, config.memory, ranks.device)
         self.balance = balance.Balance(self.model, config, ranks)
