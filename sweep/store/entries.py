@@ -101,14 +101,14 @@ def status(result: Result) -> str:
     """The state in which a case's run ends; what could not run here was never begun."""
     if result.interrupted or result.judgement.verdict is Verdict.UNAVAILABLE:
         return "KILLED"
-    return "FINISHED" if result.judgement.verdict in (Verdict.PASSED, Verdict.KNOWN) else "FAILED"
+    return "FINISHED" if result.judgement.verdict.ran_well else "FAILED"
 
 
 def launch_status(launch: LaunchFacts, result: Result) -> str:
     """The state in which a launch's run ends."""
     if result.interrupted:
         return "KILLED"
-    return "FINISHED" if launch.exit_code == 0 and not launch.timed_out else "FAILED"
+    return "FINISHED" if launch.ended_well else "FAILED"
 
 
 def note(result: Result) -> str:
