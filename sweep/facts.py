@@ -12,10 +12,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.case.labels import Case, plain
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
@@ -118,6 +118,11 @@ class LaunchFacts(BaseModel):
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
+
 
 @dataclass(frozen=True)
 class JobEnd:
@@ -192,12 +197,8 @@ def load(case_dir: Path) -> Facts | None:
     path = case_dir / "facts.json"
     if not path.is_file():
         return None
-    try:
+    with refusing(path, "move it away, and the case has no result"):
         return Facts.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise RequestError(
-            f"{path}: {reason(error)}; move it away, and the case has no result"
-        ) from None
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

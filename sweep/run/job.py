@@ -98,7 +98,7 @@ class CaseLaunches:
                 command = self.trainer.command(self.settings, one, directory, model)
                 done = self.run(one, command, directory, server)
                 facts.launches.append(done)
-                if done.exit_code != 0 or done.timed_out:
+                if not done.ended_well:
                     break
 
     def run(

@@ -101,14 +101,14 @@ def status(result: Result) -> str:
     """The final state of a case's run."""
     if result.interrupted or result.judgement.verdict is Verdict.UNAVAILABLE:
         return "KILLED"
-    return "FINISHED" if result.judgement.verdict in (Verdict.PASSED, Verdict.KNOWN) else "FAILED"
+    return "FINISHED" if result.judgement.verdict.ran_well else "FAILED"
 
 
 def launch_status(launch: LaunchFacts, result: Result) -> str:
     """The final state of a launch's run."""
     if result.interrupted:
         return "KILLED"
-    return "FINISHED" if launch.exit_code == 0 and not launch.timed_out else "FAILED"
+    return "FINISHED" if launch.ended_well else "FAILED"
 
 
 def note(result: Result) -> str:

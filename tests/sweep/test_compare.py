@@ -13,6 +13,7 @@ from rich.console import Console
 from sweep.compare import __main__ as command
 from sweep.compare import page
 from sweep.compare.page import Page
+from sweep.compare.rows import is_good
 from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
@@ -200,3 +201,12 @@ def test_the_command_gates_by_its_exit_code(
     ):
         assert command.main([*wrong, where]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ran_well"),
+    [("passed", True), ("known", True), ("unavailable", False), ("failed", False), ("new", False)],
+)
+def test_a_case_that_never_ran_did_not_run_well(verdict: str, ran_well: bool) -> None:
+    record = CaseRecord("run", 0.0, "FINISHED", {"case_id": "a", "verdict": verdict}, {}, {}, None)
+    assert is_good(record) is ran_well
