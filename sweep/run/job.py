@@ -42,8 +42,12 @@ def run_job(settings: Settings) -> None:
     if (case_dir / LAUNCHES).exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
+    file = case_file.read(case_dir)
+    if file.env:  # a server of the sweep was started without it
+        os.environ.pop(warm.SERVERS, None)
+        os.environ.update(file.env)
     with _stoppable():
-        run_case(settings, case_file.read(case_dir).case, case_dir)
+        run_case(settings, file.case, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:

@@ -151,7 +151,8 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
+        shared = [one.settings for one in self.runnable
+                  if not one.settings.trainer.env and not one.env]  # fmt: skip
         programs = [program for one in shared if (program := warm.program_of(one))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
