@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sweep.checks import finite
+from sweep.checks import comparable, finite
 from sweep.facts import Facts
 
 BASE = ("none", "base", "none_resume", "resume", "none_resume_twice", "resume_twice")
 """What runs a layout as it is; a resume does by its first launch."""
 
-LABELS = ("arch", "scale", "dtype", "device", "seed", "trainer", "variation")
+FREE = ("layout", "feature", "steps", "fault", *comparable.PRODUCED)
+"""In what a case and its reference may differ; that they have the same data is checked apart."""
 
 
 def candidates(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
@@ -38,7 +39,7 @@ def is_whole(facts: Facts) -> bool:
 
 
 def _is_alike(one: Facts, facts: Facts) -> bool:
-    is_same = all(getattr(one.case, name) == getattr(facts.case, name) for name in LABELS)
+    is_same = not comparable.unlike(one, facts, FREE)
     return is_same and one.case.feature in BASE and one.case.fault is None
 
 

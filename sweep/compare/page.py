@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep import provenance
-from sweep.checks import cost
+from sweep.checks import comparable, cost
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.facts import Facts
 from sweep.report.lines import say, say_whole
@@ -26,6 +26,7 @@ LEGEND = (
     " base"
 )
 REGRESSIONS = "Regressions"
+NAMED = 12  # parts of the provenance that moved
 WIDE_LEGEND = "Base > head; differences are the largest relative ones over the steps."
 
 
@@ -78,10 +79,12 @@ class Page:
     def heads(self) -> list[str]:
         """What is compared, and which versions moved."""
         moved = provenance.moved(self.base.tags, self.head.tags)
+        both = [row.facts for row in self.rows if row.facts]
+        moved += [one for facts in both for one in comparable.moved(*facts)]
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
             f"head {self.head.sweep_id} ({self.head.experiment})",
-            f"moved: {moved or 'nothing'}",
+            f"moved: {_listed(list(dict.fromkeys(moved)))}",
         ]
 
     @property
@@ -166,6 +169,12 @@ def _both(row: Row, figure: Callable[[Facts], float | None], digits: str) -> str
 
 def _last_loss(facts: Facts) -> float | None:
     return facts.steps[-1].loss if facts.steps else None
+
+
+def _listed(moved: Sequence[str]) -> str:
+    """Those at the head of the list: over many hosts or code digests it may be long."""
+    more = f" and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+    return (", ".join(moved[:NAMED]) or "nothing") + more
 
 
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:

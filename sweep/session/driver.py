@@ -24,9 +24,8 @@ from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
 from sweep.plan import spelled
 from sweep.plan.earlier import Earlier
-from sweep.provenance import of_this_run
 from sweep.report.detection import Conclusion
-from sweep.run import launch, salvage, warm
+from sweep.run import launch, origin, salvage, warm
 from sweep.schema import Settings
 from sweep.session.aside import set_aside
 from sweep.session.outcomes import Outcomes
@@ -89,7 +88,9 @@ class Session:
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
-        write_plan(self.folder, self.planned, experiment, of_this_run(planned[0].case.device))
+        about = origin.environment(settings.device.value, planned[0].config_dir)
+        about |= origin.commit(settings)
+        write_plan(self.folder, self.planned, experiment, about)
         self._outcomes = Outcomes(self.planned, self.folder, location, live)
 
     def execute(self, run: Callable[[], object]) -> int:
