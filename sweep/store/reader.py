@@ -154,7 +154,9 @@ class Reader:
         from mlflow.artifacts import list_artifacts
 
         found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {file.path for file in found}
+        return name in {
+            Path(file.path).name for file in found
+        }  # of a local store, below its folder
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
