@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from sweep.case.labels import Case
-from sweep.errors import RequestError
+from sweep.errors import RequestError, unknown
+from sweep.files import choices_of
 
 
 def read(path: Path, parse: Callable[[str], Any] = yaml.safe_load) -> Any:
@@ -33,6 +34,7 @@ def _compiles(value: str) -> str:
     return value
 
 
+GLOB = "*?["
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """Text that is a regular expression, checked when its file is read."""
 
@@ -44,6 +46,15 @@ class OfCases(BaseModel):
 
     case: str = Field(min_length=1)  # glob on the case's id
     trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
+
+    @field_validator("case")
+    @classmethod
+    def _is_of_an_arch(cls, value: str) -> str:
+        """An id begins with its arch: one that is written out must be there."""
+        arch = value.partition("-")[0]
+        if not set(arch) & set(GLOB) and arch not in (archs := choices_of("arch")):
+            raise ValueError(unknown("arch", arch, archs))
+        return value
 
     def names(self, case: Case) -> bool:
         """Whether it is about that case."""

@@ -17,6 +17,12 @@ from sweep.facts import Facts, Step
 
 FIGURES = ("loss", "grad_norm", "aux_loss")
 AFTER = "loss_after_choice"
+GROUP = "grad_norm_"
+GROUPS = ("experts", "router", "norm", "embedding", "head", "attention", "mlp")
+"""The built-in trainer's groups of parameters; others may have their own."""
+
+LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER)
+"""What may have a threshold."""
 
 
 @dataclass(frozen=True)

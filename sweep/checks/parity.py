@@ -36,6 +36,8 @@ def check(facts: Facts, context: Context) -> Finding | None:
 
 
 def _judged(compared: Comparison) -> tuple[Outcome, str]:
+    if unlike := peers.other_checkpoint(compared.reference, compared.facts):
+        return Outcome.INCONCLUSIVE, f"not comparable with {compared.name}: {unlike}"
     if not compared.pairs:
         return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
     try:

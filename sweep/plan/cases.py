@@ -35,7 +35,7 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        one = plan_one(overrides, compose(overrides), machine, suffix(overrides, varying))
         planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
@@ -43,11 +43,11 @@ def plan(
 
 
 def plan_one(
-    overrides: Sequence[str], config: DictConfig, machine: Machine, suffix: str = ""
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
 ) -> Planned:
     """One composed combination as a case."""
     settings = settings_of(config, machine)
-    case = case_of(settings, suffix)
+    case = case_of(settings, more)
     settings = replace(settings, case_id=case.id)
     unavailable = _unavailable(settings) or _too_large(settings, config, machine)
     return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv)[0])
@@ -90,7 +90,8 @@ def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     return {key for key in keys if len({one.get(key) for one in said}) > 1}
 
 
-def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+    """What a case's id says of the keys that vary."""
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 

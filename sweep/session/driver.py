@@ -22,7 +22,7 @@ from sweep.case.planned import Planned
 from sweep.errors import Interrupted, RequestError, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
-from sweep.plan import spelled
+from sweep.plan import spelled, stale
 from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion
 from sweep.run import launch, origin, salvage, warm
@@ -68,6 +68,8 @@ class Session:
         conclusion: Conclusion | None = None,
     ) -> None:
         ready()
+        for line in stale.unmatched(planned):
+            print(line, file=sys.stderr)
         self._experiment = experiment
         self._conclusion = conclusion  # what the suite makes of the results, and its exit code
         settings = planned[0].settings

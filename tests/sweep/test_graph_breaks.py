@@ -148,7 +148,7 @@ def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
     assert found.outcome is Outcome.PASS
     assert found.message == (
         "no longer broken, delete it from conf/known_graph_breaks.yaml:"
-        " sft/moe/experts.py:*: Data-dependent (https://x/1)"
+        " sft/moe/experts.py:*: Data-dependent (https://x/1; case: llama-*)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
 
@@ -185,11 +185,11 @@ def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
         ("{", "while parsing"),
         ("a: 1", "a valid list"),
         (
-            '- {case: a, frame: b, reason: "(", why: c}',
+            '- {case: llama-a, frame: b, reason: "(", why: c}',
             "reason: Value error, not a regular",
         ),
-        ("- {case: a, frame: b, reason: c}", "entry 0 why: Field required"),
-        ("- {case: a, frame: b, reason: c, why: d, when: e}", "entry 0 when: Extra inputs"),
+        ("- {case: llama-a, frame: b, reason: c}", "entry 0 why: Field required"),
+        ("- {case: llama-a, frame: b, reason: c, why: d, when: e}", "entry 0 when: Extra inputs"),
     ],
 )
 def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sweep.case.identity import Identity
 from sweep.checks import Context, Finding, Outcome, parity, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
@@ -39,7 +40,7 @@ def case(make_facts: Make) -> Callable[..., Facts]:
         steps = [step(n, **(changes or {}).get(n, {})) for n in range(1, count + 1)]
         made = make_facts(steps, last_step=labels.get("steps", 5))
         made.case = CASE.model_copy(update=label | {"world_size": world_size})
-        made.asked = {"cp": cp, "ep": ep}
+        made.asked = {"cp": cp, "ep": ep, "min_steps": labels.get("steps")}
         return made
 
     return make
@@ -295,6 +296,30 @@ def test_cases_that_train_something_else_are_no_reference(
     case: Make, labels: dict[str, Any]
 ) -> None:
     assert reference_of(case("cp4_ep4"), case("single", **labels)) is None
+
+
+def test_another_setting_or_number_of_steps_is_no_reference(case: Make) -> None:
+    other = case("single")
+    other.identity = Identity(settings={"optim.lr": 1e-3})
+    assert reference_of(case("cp4_ep4"), other) is None
+    longer = case("single", count=8, steps=8)
+    assert reference_of(case("cp4_ep4"), longer) == "qwen3_moe-single-base", "by its feature"
+    longer.asked["min_steps"] = None
+    assert reference_of(case("cp4_ep4"), longer) is None
+
+
+def test_other_data_are_no_reason_to_compare_with_nothing(case: Make) -> None:
+    other = case("single", {1: {"global_batch_digest": "other"}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c1", data="d2")
+    assert "not the same data" in checked(case("cp4_ep4"), other).message
+
+
+def test_another_checkpoint_says_nothing_of_the_layout(case: Make) -> None:
+    other = case("single", {1: {"loss": 3.0}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c2", data="d1")
+    finding = checked(case("cp4_ep4"), other)
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message == "not comparable with qwen3_moe-single-base: checkpoint c2 > c1"
 
 
 def test_a_broken_reference_is_passed_over_for_the_next(case: Make) -> None:
