@@ -58,7 +58,8 @@ def load(config: Config) -> PreTrainedModel:
     freeze_indexers(model)
     one_dtype_a_group(model)
     tables.reload(model, path)
-    kernels.check_model(config.model, published.model_type, install(model))
+    layers = {kind for kind, replaced in install(model).items() if replaced}
+    kernels.check_model(config.model, published.model_type, layers)
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()

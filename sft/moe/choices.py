@@ -42,7 +42,7 @@ def noted(x: Tensor, sequence: Sequence, picked: Tensor, positions: Tensor) -> T
     document, [batch, candidates]: its place in the row is another where the document is alone.
     """
     chosen = picked.double() @ number(positions).double().unsqueeze(-1)
-    return torch.ops.sft.note_choices(x, chosen.flatten(), tokens(sequence))  # type: ignore[no-any-return]
+    return torch.ops.sft.note_choices(x, chosen.flatten(), tokens(sequence))
 
 
 def number(choice: Tensor) -> Tensor:

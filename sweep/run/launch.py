@@ -116,7 +116,7 @@ def run(
         facts.stopped = processes.end_all(marker)
         facts.seconds = clock.now() - facts.started
         facts.metrics = watch.metrics()
-    if facts.exit_code != 0 or facts.timed_out:
+    if not facts.ended_well:
         _explain(facts, directory)
     return facts
 
