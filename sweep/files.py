@@ -26,16 +26,16 @@ def config_dir_of(argv: Sequence[str]) -> tuple[str | None, list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config-dir", "-cd")
     try:
-        found, rest = parser.parse_known_args(list(argv))
+        parsed, rest = parser.parse_known_args(list(argv))
     except argparse.ArgumentError:
         raise RequestError("--config-dir: name the folder, as in --config-dir FOLDER") from None
-    return found.config_dir, rest
+    return parsed.config_dir, rest
 
 
 def own_conf_dir() -> Path | None:
     """The folder of configuration of one's own that this command was given."""
-    found, _ = config_dir_of(sys.argv[1:])
-    return None if found is None else Path(found)
+    config_dir, _ = config_dir_of(sys.argv[1:])
+    return None if config_dir is None else Path(config_dir)
 
 
 def conf_files(*names: str) -> list[Path]:

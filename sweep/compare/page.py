@@ -77,7 +77,7 @@ class Page:
         """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
         both = [row.facts for row in self.rows if row.facts]
-        moved += [one for facts in both for one in comparable.moved(*facts)]
+        moved += [change for facts in both for change in comparable.moved(*facts)]
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
             f"head {self.head.sweep_id} ({self.head.experiment})",

@@ -75,7 +75,7 @@ class Row:
         compared = Comparison(self.facts[1], self.facts[0], self.case_id, "drift")
         if compared.other_batch() or comparable.unlike(*self.facts):
             return {}
-        return {one.name: one.largest for one in compared.series[:2]}
+        return {figure.name: figure.largest for figure in compared.series[:2]}
 
     @property
     def new_breaks(self) -> list[Happening]:
@@ -93,8 +93,8 @@ class Row:
             return
         if is_good(self.base) and not is_good(self.head):
             yield f"{self.verdicts}{_why(self.head)}"
-        for one in self.new_breaks:
-            yield f"new graph break: {one}"
+        for graph_break in self.new_breaks:
+            yield f"new graph break: {graph_break}"
         if self._has_drifted and self.drift and not self.is_fix:
             yield self.drift.message
         if self.facts is not None:
@@ -104,8 +104,8 @@ class Row:
         """What changed and is none."""
         if verdict_of(self.base) != verdict_of(self.head) and not any(self.regressions()):
             yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
-        for one in self.gone_breaks:
-            yield f"graph break gone: {one}"
+        for graph_break in self.gone_breaks:
+            yield f"graph break gone: {graph_break}"
         if self.drift and self.drift.message and (self.is_fix or not self._has_drifted):
             yield self.drift.message
 
@@ -118,11 +118,11 @@ def pair(
     base: Sequence[CaseRecord], head: Sequence[CaseRecord]
 ) -> tuple[list[Row], list[CaseRecord], list[CaseRecord]]:
     """Cases with a result in both, in the base alone, and in the head alone."""
-    before = {one.case_id: one for one in base if "verdict" in one.tags}
-    after = {one.case_id: one for one in head if "verdict" in one.tags}
-    rows = [Row(before[name], one) for name, one in after.items() if name in before]
-    only_base = [one for name, one in before.items() if name not in after]
-    return rows, only_base, [one for name, one in after.items() if name not in before]
+    before = {case.case_id: case for case in base if "verdict" in case.tags}
+    after = {case.case_id: case for case in head if "verdict" in case.tags}
+    rows = [Row(before[name], case) for name, case in after.items() if name in before]
+    only_base = [case for name, case in before.items() if name not in after]
+    return rows, only_base, [case for name, case in after.items() if name not in before]
 
 
 def verdict_of(case: CaseRecord) -> str:
@@ -137,8 +137,8 @@ def is_good(case: CaseRecord) -> bool:
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:
-    known = {one.identity for one in breaks_of(other)}
-    return [one for one in breaks_of(facts) if one.identity not in known]
+    known = {graph_break.identity for graph_break in breaks_of(other)}
+    return [graph_break for graph_break in breaks_of(facts) if graph_break.identity not in known]
 
 
 def _why(case: CaseRecord) -> str:

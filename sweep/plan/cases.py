@@ -127,9 +127,9 @@ def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     """The keys with more than one value, or said in some combinations only, that no id has yet."""
-    said = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = {key for one in said for key in one if key not in NAMED}
-    return {key for key in keys if len({one.get(key) for one in said}) > 1}
+    combined = [dict(_pair(override) for override in overrides) for overrides in combinations]
+    keys = {key for values in combined for key in values if key not in NAMED}
+    return {key for key in keys if len({values.get(key) for values in combined}) > 1}
 
 
 def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:

@@ -26,7 +26,7 @@ Choices = dict[str, list[str]]  # key -> its values as override text
 
 def choices(overrides: Sequence[Override]) -> Choices:
     """What the command line says of the cases, each key with all its values."""
-    found: Choices = {}
+    values_by_key: Choices = {}
     for override in overrides:
         key = override.get_key_element()
         if key in OF_THE_SWEEP and override.is_sweep_override():
@@ -35,8 +35,8 @@ def choices(overrides: Sequence[Override]) -> Choices:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
         if key not in OF_THE_SWEEP:
             pairs = BasicSweeper.split_arguments([override], None)[0]
-            found[key] = [pair.partition("=")[2] for (pair,) in pairs]
-    return found
+            values_by_key[key] = [pair.partition("=")[2] for (pair,) in pairs]
+    return values_by_key
 
 
 def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -46,13 +46,13 @@ def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[lis
     """
     if not rows:
         return _product(chosen)
-    found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
-    if not found:
-        said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
-        if not said:
+    product = [overrides for row in rows for overrides in _product(_narrowed(_row(row), chosen))]
+    if not product:
+        asked = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
+        if not asked:
             raise RequestError("the suite has no case: a list in each of its rows is empty")
-        raise RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
-    return found
+        raise RequestError(f"nothing in the suite matches {asked}; plan=true lists what is there")
+    return product
 
 
 def _narrowed(row: Choices, chosen: Choices) -> Choices:
@@ -71,8 +71,8 @@ def meant(text: str) -> str:
 
 
 def _product(values: Choices) -> list[list[str]]:
-    pairs = [[f"{key}={value}" for value in found] for key, found in values.items()]
-    return [list(one) for one in itertools.product(*pairs)]
+    pairs = [[f"{key}={value}" for value in texts] for key, texts in values.items()]
+    return [list(overrides) for overrides in itertools.product(*pairs)]
 
 
 def _row(row: Mapping[str, Any]) -> Choices:
