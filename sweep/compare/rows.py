@@ -1,4 +1,4 @@
-"""A case in two sweeps: what moved, and what of it is a regression."""
+"""A case in two sweeps: what changed, and what of it is a regression."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Row:
 
     @property
     def verdicts(self) -> str:
-        """`passed`, or `passed > failed` where it changed."""
+        """`passed`, or `passed > failed` if it changed."""
         before, after = verdict_of(self.base), verdict_of(self.head)
         return after if before == after else f"{before} > {after}"
 
     @cached_property
     def facts(self) -> tuple[Facts, Facts] | None:
-        """Of base and head, where both ran."""
+        """The facts of base and head; None if one of them never ran."""
         base, head = self.base.facts, self.head.facts
         return (base, head) if base is not None and head is not None else None
 
     @cached_property
     def unlike(self) -> str:
-        """Which settings differ, so that nothing is a regression: `optim.lr 0.0001 > 0.001`."""
+        """Settings that differ, as in `optim.lr 0.0001 > 0.001`; then nothing is a regression."""
         return comparable.unlike(*self.facts, free=comparable.PRODUCED) if self.facts else ""
 
     @cached_property
     def drift(self) -> Finding | None:
-        """What check drift says with the base as the baseline; None where one of them never ran."""
+        """The finding of check drift against the base; None if one of the two never ran."""
         return drift.against(Baseline("base", self.facts[0]), self.facts[1]) if self.facts else None
 
     @property
     def is_fix(self) -> bool:
-        """Whether the case had a known failure and has none any more: its figures may differ."""
+        """Whether a known failure is gone, so that the figures may differ."""
         healed = (Verdict.PASSED, Verdict.FIXED)
         return verdict_of(self.base) == Verdict.KNOWN and verdict_of(self.head) in healed
 
@@ -88,7 +88,7 @@ class Row:
         return _only_in(self.facts[0], self.facts[1]) if self.facts else []
 
     def regressions(self) -> Iterator[str]:
-        """What got worse; nothing where the two have other settings."""
+        """Yield what got worse; nothing if the settings differ."""
         if self.unlike:
             return
         if is_good(self.base) and not is_good(self.head):
@@ -101,7 +101,7 @@ class Row:
             yield from cost.beyond(self.facts[1], Baseline("base", self.facts[0]))
 
     def notes(self) -> Iterator[str]:
-        """What changed and is none."""
+        """Yield what changed and is not a regression."""
         if verdict_of(self.base) != verdict_of(self.head) and not any(self.regressions()):
             yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
         for graph_break in self.gone_breaks:
@@ -117,7 +117,7 @@ class Row:
 def pair(
     base: Sequence[CaseRecord], head: Sequence[CaseRecord]
 ) -> tuple[list[Row], list[CaseRecord], list[CaseRecord]]:
-    """Cases with a result in both, in the base alone, and in the head alone."""
+    """Cases with a result in both, in the base only, and in the head only."""
     before = {case.case_id: case for case in base if "verdict" in case.tags}
     after = {case.case_id: case for case in head if "verdict" in case.tags}
     rows = [Row(before[name], case) for name, case in after.items() if name in before]
@@ -126,14 +126,14 @@ def pair(
 
 
 def verdict_of(case: CaseRecord) -> str:
-    """The verdict, of a case that has a result."""
+    """The verdict of a case that has a result."""
     return case.tags["verdict"]
 
 
 def is_good(case: CaseRecord) -> bool:
-    """Whether it ran, and as it should."""
+    """Whether the case ran and passed, or failed as known."""
     verdict = Verdict(verdict_of(case))
-    return verdict.ran_well or verdict is Verdict.FIXED  # an entry of known failures is to go
+    return verdict.ran_well or verdict is Verdict.FIXED  # fixed is a pass
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:
@@ -142,7 +142,7 @@ def _only_in(facts: Facts, other: Facts) -> list[Happening]:
 
 
 def _why(case: CaseRecord) -> str:
-    """The checks that speak against it."""
+    """The checks that failed, in brackets."""
     bad = (Outcome.FAIL, Outcome.INCONCLUSIVE)
     checks = [key.removeprefix("check.") for key, value in sorted(case.tags.items())
               if key.startswith("check.") and value in bad]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line's choices, and a suite's rows narrowed by them -> combinations to compose."""
+"""Combinations of overrides: from the command line alone, or from a suite narrowed by it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hydra.core.override_parser.types import Override
 from sweep.errors import RequestError
 from sweep.plan import spelled
 
-# What a choice narrows in a row; of other keys it replaces the row's value.
+# A choice of these keys filters the row's values; of any other key it replaces them.
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
-# These say nothing about a case.
+# These are about the sweep and not about a case.
 OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")
@@ -25,7 +25,7 @@ Choices = dict[str, list[str]]  # key -> its values as override text
 
 
 def choices(overrides: Sequence[Override]) -> Choices:
-    """What the command line says of the cases, each key with all its values."""
+    """Key -> values, for the overrides of the command line that are about cases."""
     values_by_key: Choices = {}
     for override in overrides:
         key = override.get_key_element()
@@ -66,7 +66,7 @@ def _narrowed(row: Choices, chosen: Choices) -> Choices:
 
 @cache
 def meant(text: str) -> str:
-    """The value that an override's text stands for: Hydra writes a colon with a backslash."""
+    """An override's value in comparable form: the same value can be escaped in several ways."""
     return repr(OverridesParser.create().parse_override(f"key={text}").value())
 
 
