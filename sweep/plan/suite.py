@@ -14,9 +14,9 @@ from hydra.core.override_parser.types import Override
 from sweep.errors import RequestError
 from sweep.plan import spelled
 
-# A choice of these keys filters the row's values; of any other key it replaces them.
+# What a choice narrows in a row; of other keys it replaces the row's value.
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
-# These are about the sweep and not about a case.
+# These say nothing about a case.
 OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")
