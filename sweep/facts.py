@@ -12,11 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.case.identity import Identity
 from sweep.case.labels import Case, plain
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
@@ -31,6 +31,8 @@ class Step(BaseModel):
     step: int = Field(gt=-(2**31), lt=2**31)  # a store keeps no other
     loss: float
     grad_norm: float | None = None  # before clipping; None: the trainer has none
+    clip_coefficient: float | None = None  # that gradients were multiplied by
+    grad_norm_clipped: float | None = None  # measured after that
     lr: float | None = None
     # that the loss was taken over, in the global batch
     tokens: int | None = Field(default=None, gt=-(2**63), lt=2**63)
@@ -40,6 +42,7 @@ class Step(BaseModel):
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
+    params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout
@@ -116,6 +119,11 @@ class LaunchFacts(BaseModel):
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
+
 
 @dataclass(frozen=True)
 class JobEnd:
@@ -189,24 +197,21 @@ def save(facts: Facts, case_dir: Path) -> None:
 def load(case_dir: Path) -> Facts | None:
     """Read facts.json; None if the case left none; raises RequestError for one that is damaged."""
     path = case_dir / "facts.json"
-    return parse(path.read_bytes(), str(path)) if path.is_file() else None
+    return parse(path.read_bytes(), path) if path.is_file() else None
 
 
-def parse(text: str | bytes, where: str) -> Facts:
+def parse(text: str | bytes, where: object) -> Facts:
     """Facts from JSON; raises RequestError for text that is damaged, or of a newer schema.
 
     Facts of an older schema are read as they are: what they lack is unknown.
     """
-    try:
+    if (version := _schema_of(text)) > SCHEMA:
+        raise RequestError(
+            f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
+            " update trainer-sweep"
+        )
+    with refusing(where, "move it away, and the case has no result"):
         facts = Facts.model_validate_json(text)
-    except ValidationError as error:
-        if (version := _schema_of(text)) > SCHEMA:
-            raise RequestError(
-                f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
-                " update trainer-sweep"
-            ) from None
-        hint = "move it away, and the case has no result"
-        raise RequestError(f"{where}: {reason(error)}; {hint}") from None
     return facts.model_copy(update={"schema_version": SCHEMA})
 
 

@@ -14,9 +14,6 @@ from sweep.facts import Facts, Happening
 from sweep.judge import Verdict
 from sweep.store import CaseRecord
 
-RAN_WELL = (Verdict.PASSED, Verdict.KNOWN, Verdict.FIXED)
-"""`fixed`: the case passes, and an entry of known failures is to be deleted."""
-
 
 @dataclass(frozen=True)
 class Row:
@@ -139,7 +136,8 @@ def verdict_of(case: CaseRecord) -> str:
 
 def is_good(case: CaseRecord) -> bool:
     """Whether it ran, and as it should."""
-    return verdict_of(case) in RAN_WELL
+    good = [verdict for verdict in Verdict if verdict.ran_well or verdict is Verdict.FIXED]
+    return verdict_of(case) in good  # fixed: it passes, and an entry of known failures is to go
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:
