@@ -28,6 +28,7 @@ COMPARED = (
     "git_dirty",
     "trainer-sweep",
     "sweep_code",  # our own files
+    "tiny_models_code",
     "thresholds",
     "known_failures",
     "python",
@@ -78,8 +79,9 @@ def rules(config_dir: str | None) -> dict[str, str]:
 
 @cache
 def own_code() -> dict[str, str]:
-    """The digest of this package's files, as this process imported them at its start."""
-    return {"sweep_code": _digest_of(sorted((ROOT / "sweep").rglob("*.py")))}
+    """Digests of our files: of what plans and judges, and of what makes checkpoints."""
+    return {f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
+            for name in ("sweep", "tiny_models")}  # fmt: skip
 
 
 def commit(folder: Path) -> dict[str, str]:

@@ -41,8 +41,10 @@ class Row:
 
     @cached_property
     def unlike(self) -> str:
-        """Settings that differ, as in `optim.lr 0.0001 > 0.001`; then nothing is a regression."""
-        return comparable.unlike(*self.facts, free=comparable.PRODUCED) if self.facts else ""
+        """Which settings are known to differ, so that nothing is a regression."""
+        if self.facts is None:
+            return comparable.known_by_tags(self.base.tags, self.head.tags)
+        return comparable.known_differences(*self.facts, free=comparable.PRODUCED)
 
     @cached_property
     def drift(self) -> Finding | None:
@@ -104,8 +106,10 @@ class Row:
         """Yield what changed and is not a regression."""
         if verdict_of(self.base) != verdict_of(self.head) and not any(self.regressions()):
             yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
-        for graph_break in self.gone_breaks:
-            yield f"graph break gone: {graph_break}"
+        if self.unlike and self.facts is None:
+            yield f"not comparable: {self.unlike}"
+        for one in self.gone_breaks:
+            yield f"graph break gone: {one}"
         if self.drift and self.drift.message and (self.is_fix or not self._has_drifted):
             yield self.drift.message
 
