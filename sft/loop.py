@@ -16,11 +16,12 @@ from transformers import set_seed
 from sft import checkpoint, data, model
 from sft.accumulation import Sums
 from sft.config import Config
+from sft.context import choices
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.kernels import check_device
 from sft.memory import apply
-from sft.moe import balance, choices
+from sft.moe import balance
 from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks

@@ -16,11 +16,11 @@ from transformers.distributed import DistributedConfig
 
 from sft import kernels, tables
 from sft.config import Config, LayoutConfig, MemoryConfig
-from sft.context import attention
+from sft.context import attention, choices
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
-from sft.moe import biases, choices, experts
+from sft.moe import biases, experts
 from sft.tied import share_buffers
 
 HEADS = (

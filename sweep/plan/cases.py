@@ -101,8 +101,6 @@ def _reasons(trainer: Trainer, cases: Sequence[Settings]) -> dict[str, str | Non
 
 def _not_started(trainer: Trainer, settings: Settings) -> str | None:
     """What the adapter has no way to start."""
-    if settings.fault is not None and settings.trainer.adapter != "sft":
-        return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
     return None

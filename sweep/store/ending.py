@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweep.case.folder import PLAN, is_dead, is_old
-from sweep.report import Result, not_run, sweep_note
+from sweep.report import FORMATS, Result, not_run, sweep_note
 from sweep.store import entries
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ def finish(
     """End a sweep's own run; `folder` holds its reports."""
     note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
     client.set_tag(run_id, entries.NOTE, note)
-    log_files(client, run_id, folder, SWEEP_FILES)
+    log_files(client, run_id, folder, (PLAN, *FORMATS))
     if end.unfinished:
         client.update_run(run_id, status="SCHEDULED")
         return

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
@@ -50,10 +50,8 @@ class About(BaseModel):
     def read(cls, directory: Path) -> About:
         """Of the launch in `directory`; raises RequestError for a file that is none."""
         path = directory / ABOUT
-        try:
+        with refusing(f"{path.parent.name}/{ABOUT}"):
             return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
-        except ValidationError as error:
-            raise RequestError(f"{path.parent.name}/{ABOUT}: {reason(error)}") from None
 
 
 class Trainer(Protocol):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from sft.context import choices
 from sft.context.sequence import Sequence, computing, document_ids
-from sft.moe import choices
 from sft.report import counters
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2]])

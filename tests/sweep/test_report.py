@@ -111,3 +111,14 @@ def test_progress_on_a_terminal_shows_waiting_running_and_done() -> None:
     text = out.getvalue()
     assert "running, step 3 of 5" in text
     assert "1 done, 1 running, 1 waiting" in text
+
+
+def test_a_format_is_added_in_one_place(
+    crash: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        report.FORMATS, "ids.txt", lambda of: "\n".join(one.case.id for one in of.results)
+    )
+    report.write(tmp_path, [crash])
+    assert (tmp_path / "ids.txt").read_text() == crash.case.id
+    assert {"summary.md", "matrix.html", "junit.xml"} < {path.name for path in tmp_path.iterdir()}
