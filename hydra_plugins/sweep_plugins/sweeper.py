@@ -39,9 +39,10 @@ class CaseSweeper(BasicSweeper):
         words = [*self._parse_config(), *arguments]  # what is typed replaces hydra.sweeper.params
         planned = request.cases(parser.parse_overrides(words), self._compose, machine)
         if request.plan_only:
-            request.show(planned, partial(launcher.expected, machine, planned[0].settings.launch))
+            limits = planned[0].settings.launch
+            request.show(planned, partial(launcher.expected, machine, limits))
             return
-        session = Session(
+        session = Session.begin(
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion,
         )  # fmt: skip

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import conf_file
 from sweep.case.labels import Case
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import conf_files
 
 FILE = "thresholds.yaml"
@@ -106,7 +106,5 @@ def _checked(found: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
     limits = found.copy() if isinstance(found, dict) else found
     advisory = limits.pop("advisory", []) if isinstance(limits, dict) else []
-    try:
+    with refusing(path):
         return Table.model_validate({"advisory": advisory, "thresholds": limits})
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}") from None
