@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import sysconfig
@@ -121,27 +120,3 @@ def test_installed_tiny_models_finds_every_published_configuration(
 ) -> None:
     code = "import tiny_models as t; print(*(n for n in t.names() if t.get(n).published))"
     assert run(installed, "-c", code, cwd=tmp_path).split() == list(tiny_models.names())
-
-
-@pytest.fixture
-def shadowed(tmp_path: Path) -> Path:
-    """A folder of somebody who has packages with the names of ours."""
-    for package in ("sft", "tiny_models"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["python", "-m", "sweep", "-m", "launch.mode=warm"], ["trainer-sweep", "launch.mode=cold"]],
-)
-def test_packages_of_the_folder_are_not_taken_for_ours(
-    installed: Path, shadowed: Path, command: list[str]
-) -> None:
-    program, *options = command
-    words = ("arch=llama", "layout=single", "feature=none", "steps=2", f"outputs={shadowed}/out")
-    run(installed.parent / program, *options, *words, cwd=shadowed)
-    (facts,) = shadowed.glob("out/*/llama-single-none/facts.json")
-    (launch,) = json.loads(facts.read_text())["launches"]
-    assert (launch["exit_code"], launch["mode"]) == (0, options[-1].partition("=")[2])
