@@ -32,7 +32,7 @@ Choices:
 {choices}
 
 Settings with their defaults:  python -m sweep arch=llama layout=single --cfg job
-Completion of all this (bash): eval "$(python -m sweep -sc install=bash)"
+Completion of all this (bash): eval "$(trainer-sweep -sc install=bash)", for trainer-sweep
 Choices of your own:           --config-dir FOLDER, with layout/, feature/, trainer/ or suite/ as in
   {conf}
   (an architecture takes code too: docs/extending.md); with --help as well, they are listed above
