@@ -50,7 +50,8 @@ def test_its_own_modules_are_found_last(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["python -m sweep -m", "trainer-sweep"])
 def test_the_built_in_trainer_trains_there(folder: Path, outputs: Path, command: str) -> None:
     """As a job whose ranks are forked, and in the foreground by torchrun."""
-    script = console_script(folder)
+    (folder / "bin").mkdir()
+    script = console_script(folder / "bin")
     program, *options = command.split()
     path = sys.executable if program == "python" else str(script)
     mode = "warm" if program == "python" else "cold"
