@@ -34,25 +34,27 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = resolved(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        one = resolved(overrides, compose(overrides), machine, suffix(overrides, varying))
         planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
     return checked(list(planned.values()))
 
 
-def plan_one(overrides: Sequence[str], config: DictConfig, machine: Machine) -> Planned:
+def plan_one(
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
+) -> Planned:
     """One composed combination as a case."""
-    [one] = checked([resolved(overrides, config, machine)])
+    [one] = checked([resolved(overrides, config, machine, more)])
     return one
 
 
 def resolved(
-    overrides: Sequence[str], config: DictConfig, machine: Machine, suffix: str = ""
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
 ) -> Planned:
     """One composed combination as a case of which the trainer was not asked yet (`checked`)."""
     settings = settings_of(config, machine)
-    case = case_of(settings, suffix)
+    case = case_of(settings, more)
     settings = replace(settings, case_id=case.id)
     env = env_set.of(config)
     again = (*env_set.left_out(overrides, env), *env_set.as_overrides(env))
@@ -130,7 +132,8 @@ def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     return {key for key in keys if len({one.get(key) for one in said}) > 1}
 
 
-def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+    """What a case's id says of the keys that vary."""
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 

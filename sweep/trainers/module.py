@@ -46,6 +46,10 @@ class ModuleTrainer(Trainer):
         program = [sys.executable, "-P", "-m", "sft.warm.server"]
         return program if settings.layout.nodes == 1 else None
 
+    def project(self, settings: Settings) -> Path:
+        """This project's own."""
+        return Path(__file__).resolve().parents[2]
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)
