@@ -6,8 +6,7 @@ import argparse
 import contextlib
 import json
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,33 @@ def config_dir_of(argv: Sequence[str]) -> tuple[str | None, list[str]]:
     return parsed.config_dir, rest
 
 
+_own: Path | None = None
+
+
+@contextlib.contextmanager
+def reading_also(own: str | Path | None) -> Iterator[None]:
+    """Configuration is read from this folder too, after `conf/`. For the command line alone."""
+    global _own
+    before, _own = _own, None if own is None else Path(own)
+    try:
+        yield
+    finally:
+        _own = before
+
+
 def own_conf_dir() -> Path | None:
-    """The folder of configuration of one's own that this command was given."""
-    config_dir, _ = config_dir_of(sys.argv[1:])
-    return None if config_dir is None else Path(config_dir)
+    """The folder that the command was given besides `conf/`."""
+    return _own
+
+
+def conf_dirs() -> list[Path]:
+    """`conf/`, then the folder that the command was given."""
+    return [conf_dir()] if _own is None else [conf_dir(), _own]
 
 
 def conf_files(*names: str) -> list[Path]:
     """Those in `conf/`, then one's own; all but the first may be missing."""
-    own = own_conf_dir()
-    return files_in([conf_dir()] if own is None else [conf_dir(), own], *names)
+    return files_in(conf_dirs(), *names)
 
 
 def conf_files_of(group: str) -> list[Path]:

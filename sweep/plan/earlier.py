@@ -134,6 +134,8 @@ def _said(
         own = said.get(key, str(getattr(file.case, key) or "null") if is_label else None)
         if own is not None and suite.meant(own) in map(suite.meant, values):
             continue
+        if key == "layout" and file.case.layout in values:
+            continue
         if is_label or key in varying:
             return None
         if len(values) > 1:

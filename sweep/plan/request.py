@@ -76,6 +76,10 @@ class Request:
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
+        if self.rows:
+            planned = [one for one in planned if suite.is_chosen(one.case, one.overrides, chosen)]
+            if not planned:
+                raise suite.nothing(chosen)
         if self.earlier is not None:
             return self.earlier.its_own(planned, self.shard)
         if self.shard is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from sweep.case.labels import Case
 from sweep.errors import RequestError
 from sweep.plan import spelled
 
@@ -29,7 +31,7 @@ def choices(overrides: Sequence[Override]) -> Choices:
     values_by_key: Choices = {}
     for override in overrides:
         key = override.get_key_element()
-        if key in OF_THE_SWEEP and override.is_sweep_override():
+        if key in (*OF_THE_SWEEP, "outputs") and override.is_sweep_override():
             raise RequestError(f"{key}: one value, it is about the sweep as a whole")
         if key in SET_BY_US:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
@@ -46,22 +48,42 @@ def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[lis
     """
     if not rows:
         return _product(chosen)
-    product = [overrides for row in rows for overrides in _product(_narrowed(_row(row), chosen))]
-    if not product:
-        asked = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
-        if not asked:
-            raise RequestError("the suite has no case: a list in each of its rows is empty")
-        raise RequestError(f"nothing in the suite matches {asked}; plan=true lists what is there")
-    return product
+    found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
+    if not found:
+        raise nothing(chosen)
+    return found
+
+
+def nothing(chosen: Choices) -> RequestError:
+    """The complaint that the choices leave nothing of the suite."""
+    said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
+    if not said:
+        return RequestError("the suite has no case: a list in each of its rows is empty")
+    return RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
 
 
 def _narrowed(row: Choices, chosen: Choices) -> Choices:
     merged = {**row, **chosen}
     for key in NARROWED:
         if key in row and key in chosen:
-            wanted = {meant(value) for value in chosen[key]}
-            merged[key] = [value for value in row[key] if meant(value) in wanted]
+            compared = _degrees if key == "layout" else meant
+            wanted = {compared(value) for value in chosen[key]}
+            merged[key] = [value for value in row[key] if compared(value) in wanted]
     return merged
+
+
+def _degrees(layout: str) -> str:
+    """A layout's name without ep, which a dense architecture changes; `is_chosen` sees it all."""
+    return re.sub(r"_ep\d+", "", meant(layout))
+
+
+def is_chosen(case: Case, overrides: Sequence[str], chosen: Choices) -> bool:
+    """Whether a case of a suite has a layout that was chosen, by its file's name or by its id's."""
+    if "layout" not in chosen:
+        return True
+    wanted = {meant(value) for value in chosen["layout"]}
+    said = dict(override.split("=", 1) for override in overrides)
+    return bool(wanted & {meant(case.layout), meant(said.get("layout", case.layout))})
 
 
 @cache

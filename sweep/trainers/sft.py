@@ -22,7 +22,7 @@ from sweep.trainers.template import SWITCHES
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
-CHECK = (sys.executable, "-m", "sft", "--check")
+CHECK = (sys.executable, "-P", "-m", "sft", "--check")
 PATIENCE = 120.0  # seconds: it answers in a fraction of one
 KEYS = {
     "memory.": "feature.",
