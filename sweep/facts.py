@@ -197,6 +197,14 @@ def load(case_dir: Path) -> Facts | None:
         ) from None
 
 
+def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:
+    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep."""
+    try:
+        return load(case_dir), ""
+    except (RequestError, OSError) as error:
+        return None, str(error)
+
+
 def asked_of(settings: Settings) -> dict[str, Any]:
     """What the trainer must show that it did: degrees and features; and what it has none of."""
     layout, values = settings.layout, plain(settings)

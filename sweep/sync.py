@@ -71,19 +71,14 @@ def _take_over(location: Location, outputs: Path) -> None:
 
 def _may_go_on(folder: Path) -> bool:
     try:
-        return _goes_on(folder)
+        return sweep_folder.is_running(folder)
     except RequestError:  # damaged, which is told when its turn comes
         return False
 
 
-def _goes_on(folder: Path) -> bool:
-    driver = str(sweep_folder.read_plan(folder)["driver"])
-    return sweep_folder.is_running(folder) and not sweep_folder.is_old(driver)
-
-
 def sync(location: Location, folder: Path) -> str:
     """Record what a sweep has left out; returns what was done; raises MachineryError."""
-    if _goes_on(folder):
+    if sweep_folder.is_running(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
     found, earlier, store = _results(folder), _set_aside(folder), location.shown
@@ -117,7 +112,7 @@ def _forget_if_gone(location: Location, folder: Path) -> None:
 
 
 def _results(folder: Path) -> list[Result]:
-    return results.load_all(folder / one for one in sweep_folder.read_plan(folder)["cases"])
+    return results.load_all(sweep_folder.case_dirs(folder))
 
 
 def _set_aside(folder: Path) -> list[Result]:

@@ -29,14 +29,16 @@ class Earlier:
     reruns: bool = True  # False: its jobs still run elsewhere, and are only collected
 
     @classmethod
-    def asked_for(cls, outputs: Path, sweep_id: str | None, rerun: str | None) -> Earlier | None:
+    def asked_for(
+        cls, outputs: Path, sweep_id: str | None, rerun: str | None, host_gone: bool = False
+    ) -> Earlier | None:
         """From `resume_sweep=` and `rerun=`; None if neither is given; raises RequestError."""
         if rerun not in (None, "failed"):
             raise RequestError(f"rerun={rerun}: say rerun=failed")
         if sweep_id is None and rerun is None:
             return None
         folder = sweep_folder.find(outputs, sweep_id or "latest")
-        check_ended(folder)
+        check_ended(folder, host_gone)
         if waiting := jobs.active(folder):
             raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
                                f" python -m sweep.collect sweep={folder.name} wait=true first, or"
@@ -85,7 +87,7 @@ class Earlier:
 
     def is_to_run(self, case_id: str) -> bool:
         """Whether the case belongs to what is asked for."""
-        facts = facts_file.load(self.folder / case_id)
+        facts, _ = facts_file.load_or_why(self.folder / case_id)  # a damaged file is no result
         has_result = facts is not None and not facts.interrupted
         return has_result and self._failed(case_id) if self.failed_only else not has_result
 
@@ -110,15 +112,25 @@ class Earlier:
             raise RequestError(f"{said}: sweep {self.folder.name} is not that shard; leave it out")
 
     def _failed(self, case_id: str) -> bool:
-        judgement = findings.load(self.folder / case_id)
+        try:
+            judgement = findings.load(self.folder / case_id)
+        except RequestError:
+            return True
         return judgement is None or not judgement.verdict.good
 
 
-def check_ended(folder: Path) -> None:
-    """Raise RequestError if the sweep's own process is not known to be gone."""
-    if sweep_folder.is_running(folder):
-        driver = sweep_folder.read_plan(folder)["driver"]
+def check_ended(folder: Path, host_gone: bool = False) -> None:
+    """Raise RequestError if the sweep's own process may still run; `host_gone`: not elsewhere."""
+    if not sweep_folder.is_running(folder):
+        return
+    driver = str(sweep_folder.read_plan(folder)["driver"])
+    if not sweep_folder.is_elsewhere(driver):
         raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
+    if not host_gone:
+        raise RequestError(
+            f"sweep {folder.name} may still run on another host ({driver}): end it there; if that"
+            " host is gone, add host_gone=true (a day after the start it counts as gone)"
+        )
 
 
 def _said(

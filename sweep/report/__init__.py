@@ -9,7 +9,8 @@ from typing import Any
 from sweep.case import file as case_file
 from sweep.case.folder import PLAN, read_plan
 from sweep.case.labels import Case
-from sweep.files import write_text
+from sweep.errors import RequestError
+from sweep.files import inside, write_text
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
 from sweep.report.page import page
@@ -32,14 +33,22 @@ def write(folder: Path, results: Sequence[Result]) -> None:
     about = _plan(folder).get("environment", {})
     write_text(folder / "summary.md", summary(folder.name, results, missing))
     write_text(folder / "matrix.html", page(folder.name, results, missing, about))
-    write_text(folder / "junit.xml", junit(folder.name, results))
+    write_text(folder / "junit.xml", junit(folder.name, results, missing))
 
 
 def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
     """The cases of the sweep in `folder` that have no result."""
     known = {result.case.id for result in results}
-    left = [one for one in _plan(folder).get("cases", []) if one not in known]
-    return [case_file.read(folder / one).case for one in left if case_file.exists(folder / one)]
+    left = [str(one) for one in _plan(folder).get("cases", []) if one not in known]
+    return [_labels(inside(folder, one)) for one in left]
+
+
+def _labels(case_dir: Path) -> Case:
+    """From case.json; where that is damaged or on another machine, what the case's id says."""
+    try:
+        return case_file.read(case_dir).case
+    except (RequestError, OSError):
+        return Case.of_id(case_dir.name)
 
 
 def _plan(folder: Path) -> dict[str, Any]:

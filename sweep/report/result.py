@@ -21,10 +21,11 @@ class Result:
     """A case at the end: its verdict, where its files are, and how to run it again."""
 
     judgement: Judgement
-    folder: Path
+    folder: Path  # where its files are here, if they are
     command: str
     facts: Facts | None = None  # None: it never ran
     run: Run | None = None  # None: as the case's folder says
+    origin: str = ""  # the folder on the machine where it ran, if that is another: only shown
 
     @property
     def case(self) -> Case:
@@ -71,7 +72,8 @@ class Result:
     def where(self) -> Path:
         """The folder to look in."""
         worst = self.judgement.worst
-        return self.folder / worst.folder if worst else self.folder
+        folder = Path(self.origin) if self.origin else self.folder
+        return folder / worst.folder if worst else folder
 
     @property
     def notes(self) -> list[str]:

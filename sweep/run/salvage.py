@@ -22,6 +22,17 @@ def facts_of(
 
     `before` is what a job wrote that was told to stop, and not by us; `folder` is the sweep's.
     """
+    try:
+        return _found(one, folder, before, job_log, end)
+    except Exception as error:  # noqa: BLE001  # reading one case's files costs no other its result
+        said = f"{end.reason}; its files cannot be read: {type(error).__name__}: {error}"
+        return Facts(
+            sweep_id=folder.name, case=one.case, started=clock.now(), seconds=0.0,
+            environment=_environment(one), asked=facts_file.asked_of(one.settings), error=said,
+        )  # fmt: skip
+
+
+def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd) -> Facts:
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
     expected = in_folders(trainers.of(one.settings).launches(one.settings), case_dir)

@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,7 @@ from sweep import report, trainers
 from sweep.case.folder import claim, leave, write_plan
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
-from sweep.errors import Interrupted, RequestError, of_system, told
+from sweep.errors import Interrupted, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
 from sweep.plan import spelled
@@ -175,7 +175,8 @@ class Session:
         """Look at how far the running cases are."""
         for index in self._jobs:
             one = self.runnable[index]
-            self._outcomes.progress.step(one.case.id, self._step_of(one), one.case.steps)
+            with suppress(Exception):  # of its files: the case's end tells what is wrong with them
+                self._outcomes.progress.step(one.case.id, self._step_of(one), one.case.steps)
         self._outcomes.progress.refresh()
 
     def _step_of(self, one: Planned) -> int:
@@ -245,7 +246,4 @@ def _is_unexplained(facts: Facts | None) -> bool:
 
 def _left_by_job(case_dir: Path) -> Facts | None:
     """The facts; None as well where they cannot be read: what else it left is looked at then."""
-    try:
-        return facts_file.load(case_dir)
-    except RequestError:
-        return None
+    return facts_file.load_or_why(case_dir)[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.case.folder import PLAN, is_dead, is_old
+from sweep.case.folder import PLAN, is_gone
 from sweep.report import Result, not_run, sweep_note
 from sweep.store import entries
 
@@ -44,14 +44,14 @@ def finish(
 def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
     """Runs that a killed sweep left RUNNING are KILLED; nobody else will say so.
 
-    Of a driver on another machine nobody knows: it is taken for dead after a day.
+    A driver on another machine is taken for dead after a day.
     """
     left = client.search_runs(
         [experiment_id], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
     )
     for run in left:
         driver, run_id = run.data.tags["driver"], run.info.run_id
-        if not is_dead(driver) and not is_old(driver):
+        if not is_gone(driver):
             continue
         # Asked again: one that ended between the search and now has ended its run as well, and
         # another may have taken it up.
@@ -64,6 +64,8 @@ def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequenc
     """The files of a folder that match, as artifacts in the same places."""
     for pattern in patterns:
         for path in sorted(filter(Path.is_file, folder.glob(pattern))):  # a pipe is waited for
+            if not path.resolve().is_relative_to(folder.resolve()):  # a link that a trainer made
+                continue
             inside = path.parent.relative_to(folder).as_posix()
             client.log_artifact(run_id, str(path), None if inside == "." else inside)
 

@@ -27,10 +27,19 @@ def read(conf: MetricsConf, directory: Path) -> Metrics:
     """The steps that the files matching `conf.path` in the launch's `directory` hold so far."""
     metrics = Metrics()
     for path in _paths(conf, directory):
-        found = READERS[conf.format](path, conf)
+        found = _read(path, conf)
         metrics.steps += found.steps
         metrics.bad_lines += found.bad_lines
     return metrics
+
+
+def _read(path: Path, conf: MetricsConf) -> Metrics:
+    """One file. What cannot be read is a bad line: it concerns this case and no other."""
+    try:
+        return READERS[conf.format](path, conf)
+    except Exception as error:  # noqa: BLE001  # a library raises what it likes on a damaged file
+        said = " ".join(str(error).split())[:300]
+        return Metrics(bad_lines=[f"{path.name} cannot be read: {type(error).__name__}: {said}"])
 
 
 def _paths(conf: MetricsConf, directory: Path) -> list[Path]:
