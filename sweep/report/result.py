@@ -80,7 +80,9 @@ class Result:
         """What is said of the case without speaking against it."""
         found = self.judgement.findings
         noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
-        return [f"{one.check}: {one.message}" for one in noted if one.message]
+        notes = [f"{one.check}: {one.message}" for one in noted if one.message]
+        launches = self.facts.launches if self.facts else []
+        return notes + [left for launch in launches if (left := launch.left_behind)]
 
     @property
     def tails(self) -> list[tuple[str, str]]:

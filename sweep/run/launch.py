@@ -6,7 +6,6 @@ import codecs
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 import uuid
@@ -23,6 +22,7 @@ from sweep.files import tail, write_json
 from sweep.logs import root_cause
 from sweep.run import compile_cache as cache
 from sweep.run import warm
+from sweep.run.supervised import Supervised
 from sweep.trainers.base import LOG, PROCESS, Command, Launch
 
 POLL_SECONDS = 0.1
@@ -113,7 +113,8 @@ def run(
     finally:
         if watch.elsewhere is not None:
             watch.elsewhere.end()
-        facts.stopped = processes.end_all(marker)
+        facts.stopped_commands += processes.end_all(marker)
+        facts.stopped = len(facts.stopped_commands)
         facts.seconds = clock.now() - facts.started
         facts.metrics = watch.metrics()
     if facts.exit_code != 0 or facts.timed_out:
@@ -126,7 +127,7 @@ def end_leftovers(directory: Path) -> int:
     path = directory / PROCESS
     if not path.is_file():
         return 0
-    return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
+    return len(processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"]))
 
 
 def began(directory: Path) -> float:
@@ -141,14 +142,11 @@ class _Start(NamedTuple):
     log: Path
     server: str | None
 
-    def process(self) -> subprocess.Popen[bytes] | warm.Forked:
+    def process(self) -> Supervised | warm.Forked:
         if self.server is not None:
             return warm.Forked(self.server, self.argv, self.env, self.log)
         with self.log.open("ab") as log:  # it may say why this was not forked
-            return subprocess.Popen(
-                processes.dependent(self.argv), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, env=self.env, start_new_session=True,
-            )  # fmt: skip
+            return Supervised(self.argv, self.env, log)
 
 
 def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch) -> None:
@@ -162,6 +160,8 @@ def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch)
             if process.poll() is None:
                 process.kill()
             facts.exit_code = process.wait()
+            process.end()
+            facts.stopped_commands += process.stopped
             if isinstance(process, warm.Forked):
                 facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
             else:
@@ -171,7 +171,7 @@ def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch)
 
 
 def _wait(
-    process: subprocess.Popen[bytes] | warm.Forked, facts: LaunchFacts, marker: str, watch: Watch,
+    process: Supervised | warm.Forked, facts: LaunchFacts, marker: str, watch: Watch,
     copy: Callable[[], None],
 ) -> None:  # fmt: skip
     """Until it ends, or for as long as it may take."""
