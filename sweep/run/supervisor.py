@@ -121,7 +121,7 @@ def _become(marks: list[str], argv: list[str], parent: int) -> None:
             os._exit(1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs do not
             signal.signal(number, signal.SIG_DFL)
-        os.environ.update(mark.split("=", 1) for mark in marks)
+        os.environ.update((name, value) for name, _, value in (m.partition("=") for m in marks))
         os.execvp(argv[0], argv)
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())

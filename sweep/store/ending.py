@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,8 @@ from sweep.store import entries
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+LOGS = (".log", ".jsonl", ".md")  # figures are whole in facts.json
+LOG_LIMIT, LOG_HEAD = 1_000_000, 300_000  # bytes kept in MLflow, and how many of them at the start
 SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
 
 
@@ -67,7 +71,26 @@ def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequenc
             if not path.resolve().is_relative_to(folder.resolve()):  # a link that a trainer made
                 continue
             inside = path.parent.relative_to(folder).as_posix()
-            client.log_artifact(run_id, str(path), None if inside == "." else inside)
+            with shortened(path) as kept:
+                client.log_artifact(run_id, str(kept), None if inside == "." else inside)
+
+
+@contextmanager
+def shortened(path: Path) -> Iterator[Path]:
+    """The file; of a log of any size a copy of its head and its tail, under its name."""
+    size = path.stat().st_size
+    if path.suffix not in LOGS or size <= LOG_LIMIT:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with path.open("rb") as source, copy.open("wb") as target:
+            target.write(source.read(LOG_HEAD))
+            left = size - LOG_LIMIT
+            target.write(f"\n[{left} bytes left out: {path}]\n".encode())
+            source.seek(LOG_HEAD + left)
+            target.write(source.read(LOG_LIMIT - LOG_HEAD))
+        yield copy
 
 
 def times(result: Result, sweep_started: int) -> tuple[int, int]:

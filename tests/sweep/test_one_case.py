@@ -266,3 +266,29 @@ def test_a_link_that_a_trainer_made_is_not_followed_into_the_store(
     kept = {path.name for path in (outputs / "artifacts").rglob("*")}
     assert "launcher.log" in kept
     assert "config.yaml" not in kept
+
+
+def test_a_log_of_any_size_is_kept_in_the_store_by_its_head_and_its_tail(
+    outputs: Path, make_facts: Make
+) -> None:
+    from sweep.store import End, Location, Writer
+    from tests.sweep.recording import sweep_folder
+
+    (result,) = sweep_folder(outputs, make_facts())
+    directory = result.folder / "launches" / "1_train"
+    directory.mkdir(parents=True)
+    with (directory / "launcher.log").open("wb") as log:
+        log.write(b"first line\n" + b"x" * 5_000_000 + b"\nlast line\n")
+    (directory / "config.json").write_text("{}")
+    writer = Writer(Location.at(outputs), outputs / SWEEP)
+    writer.record(result)
+    writer.settle()
+    writer.finish([result], End())
+    (kept,) = (outputs / "artifacts").rglob("launcher.log")
+    text = kept.read_text()
+    assert len(text) < 1_001_000
+    assert text.startswith("first line\nxxx")
+    assert text.endswith("xxx\nlast line\n")
+    left_out = 5_000_022 - 1_000_000
+    assert f"[{left_out} bytes left out: {directory / 'launcher.log'}]" in text
+    assert (directory / "launcher.log").stat().st_size == 5_000_022

@@ -251,16 +251,9 @@ time.sleep(600)
 def test_a_server_and_its_launches_end_with_a_driver_whose_group_was_killed(
     tmp_path: Path, name: str
 ) -> None:
-    driver = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            STARTS_A_SERVER,
-            script(tmp_path, SERVER, name),
-            str(tmp_path / "l"),
-        ],
-        start_new_session=True,
-    )
+    program = script(tmp_path, SERVER, name)
+    command = [sys.executable, "-c", STARTS_A_SERVER, program, str(tmp_path / "log")]
+    driver = subprocess.Popen(command, start_new_session=True)
     until(lambda: named(name), "the daemon of a launch runs")
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
