@@ -44,8 +44,8 @@ class Result:
 
     @property
     def losses(self) -> str:
-        """The first loss and the last."""
-        steps = self.facts.steps if self.facts else []
+        """The loss of the first step and of the last, whatever their order in the file."""
+        steps = sorted(self.facts.steps if self.facts else [], key=lambda step: step.step)
         return f"{steps[0].loss:.4f} > {steps[-1].loss:.4f}" if steps else "-"
 
     @property

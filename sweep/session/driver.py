@@ -186,7 +186,7 @@ class Session:
         if not begun:
             return 0
         steps = trainer.metrics(one.settings, begun[-1]).steps
-        return steps[-1].step if steps else 0
+        return max((step.step for step in steps), default=0)
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
