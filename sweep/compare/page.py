@@ -15,6 +15,7 @@ from sweep.checks import cost
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.facts import Facts
 from sweep.report.lines import say, say_whole
+from sweep.report.markdown import escaped
 from sweep.report.result import printable
 from sweep.store import CaseRecord, SweepRecord
 
@@ -103,20 +104,20 @@ def show(page: Page, console: Console) -> None:
         for line in lines:
             say(console, printable(line), style)
         for folder in page.folders if title == REGRESSIONS else ():
-            say_whole(console, "look in", folder)
+            say_whole(console, "look in", printable(folder))
     console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
 
 
 def markdown(page: Page) -> str:
     """The page as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
-    lines += [f"- {line}" for line in page.heads]
+    lines += [f"- {escaped(line)}" for line in page.heads]
     for title, _, said in _sections(page):
-        lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
-        lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
+        lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in said)]
+        lines += [f"- look in {escaped(one)}" for one in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
     lines += ["|" + " --- |" * len(WIDE)]
-    lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]
+    lines += [f"| {' | '.join(map(escaped, _wide(row)))} |" for row in page.rows]
     return "\n".join(lines) + "\n"
 
 
@@ -172,7 +173,3 @@ def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
     for one in cases:
         bad = "" if is_good(one) else f", {verdict_of(one)}"
         yield f"{one.case_id}: in the {where} alone{bad}"
-
-
-def _escaped(text: str) -> str:
-    return printable(text).replace("<", "&lt;").replace("|", "\\|")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sweep import commands
 from sweep import facts as facts_file
 from sweep.case import file as case_file
 from sweep.case import folder as sweep_folder
@@ -40,8 +41,9 @@ class Earlier:
         folder = sweep_folder.find(outputs, sweep_id or "latest")
         check_ended(folder, host_gone)
         if waiting := jobs.active(folder):
+            words = [f"sweep={folder.name}", f"outputs={outputs}", "wait=true"]
             raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
-                               f" python -m sweep.collect sweep={folder.name} wait=true first, or"
+                               f" {commands.spelled('sweep.collect', words)} first, or"
                                f" scancel {' '.join(waiting)}")  # fmt: skip
         return cls(folder, rerun == "failed")
 

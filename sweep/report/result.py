@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep import commands
 from sweep.case.labels import Case
 from sweep.checks import Finding, Outcome, peers
 from sweep.facts import Facts
@@ -97,8 +97,7 @@ class Result:
 
 def rerun_command(overrides: Sequence[str], config_dir: str | None = None) -> str:
     """The command line that runs the case again in the foreground."""
-    more = [] if config_dir is None else ["--config-dir", config_dir]
-    return shlex.join(["python", "-m", "sweep", *more, *overrides])
+    return commands.spelled("sweep", overrides, config_dir)
 
 
 def exit_code(results: Sequence[Result], problem: str | None) -> int:

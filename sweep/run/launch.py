@@ -26,6 +26,7 @@ from sweep.run.supervised import Supervised
 from sweep.trainers.base import LOG, PROCESS, Command, Launch
 
 POLL_SECONDS = 0.1
+LOOK_SHARE = 20  # a look at the metrics is followed by so many times its length without one
 ORPHANED = "the sweep is gone"
 
 _QUIET = {
@@ -152,10 +153,10 @@ class _Start(NamedTuple):
 def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch) -> None:
     write_json(directory / PROCESS, {"marker": start.env[processes.MARKER]})
     used_before = _cpu_seconds()
-    process = start.process()
+    process, first_step = start.process(), _FirstStep(facts, watch)
     with _copying(directory / LOG, watch.stream) as copy:
         try:
-            _wait(process, facts, start.env[processes.MARKER], watch, copy)
+            _wait(process, facts, first_step, start.env[processes.MARKER], watch, copy)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -166,19 +167,19 @@ def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch)
                 facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
             else:
                 facts.cpu_seconds = _cpu_seconds() - used_before
-            _note_first_step(facts, watch)
+            first_step.look(last=True)
             copy()
 
 
 def _wait(
-    process: Supervised | warm.Forked, facts: LaunchFacts, marker: str, watch: Watch,
-    copy: Callable[[], None],
+    process: Supervised | warm.Forked, facts: LaunchFacts, first_step: _FirstStep, marker: str,
+    watch: Watch, copy: Callable[[], None],
 ) -> None:  # fmt: skip
     """Until it ends, or for as long as it may take."""
     deadline = time.monotonic() + watch.limit_seconds
     while process.poll() is None:
         copy()
-        _note_first_step(facts, watch)
+        first_step.look()
         if time.monotonic() > deadline:
             facts.timed_out = True
             if watch.elsewhere is not None:
@@ -214,9 +215,20 @@ def _copying(log: Path, wanted: bool) -> Iterator[Callable[[], None]]:
         yield copy
 
 
-def _note_first_step(facts: LaunchFacts, watch: Watch) -> None:
-    if facts.first_step_seconds is None and watch.metrics().steps:
-        facts.first_step_seconds = clock.now() - facts.started
+class _FirstStep:
+    """Looks for the first step, for a small part of the time at most: a log may be of any size."""
+
+    def __init__(self, facts: LaunchFacts, watch: Watch) -> None:
+        self._facts, self._watch, self._next = facts, watch, 0.0
+
+    def look(self, last: bool = False) -> None:
+        """Note when it was seen first; `last`: nobody looks again."""
+        began = time.monotonic()
+        if self._facts.first_step_seconds is not None or (began < self._next and not last):
+            return
+        if self._watch.metrics().steps:
+            self._facts.first_step_seconds = clock.now() - self._facts.started
+        self._next = time.monotonic() + LOOK_SHARE * (time.monotonic() - began)
 
 
 def _explain(facts: LaunchFacts, directory: Path) -> None:

@@ -10,6 +10,7 @@ from sweep.case import file as case_file
 from sweep.case.planned import Planned
 from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
+from sweep.logs import root_cause
 from sweep.provenance import of_this_run
 from sweep.run.launch import began
 from sweep.trainers.base import LOG, Launch, in_folders
@@ -77,5 +78,5 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
 def _error(before: Facts | None, job_log: Path, end: JobEnd) -> str:
     if before is not None and end is DIED:
         return f"the job was told to stop, and not by the sweep ({before.error})"
-    lines = [line for line in tail(job_log).splitlines() if line.strip()] if job_log.name else []
-    return end.reason + (f": {lines[-1].strip()}" if lines else "")
+    complaint = root_cause.last_complaint(tail(job_log)) if job_log.name else ""
+    return end.reason + (f": {complaint}" if complaint else "")

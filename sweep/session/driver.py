@@ -5,7 +5,6 @@ It is the only writer to MLflow; jobs leave files.
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from sweep import commands, report, trainers
 from sweep import facts as facts_file
-from sweep import report, trainers
-from sweep.case.folder import claim, leave, write_plan
+from sweep.case.folder import claim, leave, read_plan, write_plan
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import Interrupted, of_system, told
@@ -185,8 +184,7 @@ class Session:
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0
-        steps = trainer.metrics(one.settings, begun[-1]).steps
-        return max((step.step for step in steps), default=0)
+        return trainer.last_step(one.settings, begun[-1])
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
@@ -226,15 +224,16 @@ class Session:
     def _say_what_is_missing(self, results: int) -> None:
         name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
-            where = shlex.join([f"sweep={name}", f"outputs={outputs}"])
-            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm; to judge"
-                  f" what has ended: python -m sweep.collect {where}"
-                  " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
+            collect = commands.spelled("sweep.collect", [f"sweep={name}", f"outputs={outputs}"])
+            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
+                  f" to judge what has ended: {collect} (wait=true: when all have)",
+                  file=sys.stderr)  # fmt: skip
         if missing := len(self.planned) - results - len(self._left):
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
-            where = shlex.join([*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
+            words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
+            words += commands.of_launcher(read_plan(self.folder)["argv"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
+                  f" {commands.spelled('sweep', ['-m', *words])}", file=sys.stderr)  # fmt: skip
 
 
 def _is_unexplained(facts: Facts | None) -> bool:

@@ -11,6 +11,7 @@ from sweep.case.planned import Planned
 from sweep.checks import Context
 from sweep.facts import Facts
 from sweep.judge import judge, unavailable, unreadable
+from sweep.plan import estimates
 from sweep.report import Result, rerun_command
 from sweep.session import closing
 from sweep.session.progress import Progress
@@ -25,7 +26,8 @@ class Outcomes:
     ) -> None:
         self._planned, self._folder = planned, folder
         self._results: dict[str, Result] = {}
-        self.progress = Progress([one.case.id for one in planned], live)
+        expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
+        self.progress = Progress([one.case.id for one in planned], live, estimates=expected)
         self._store = Writer(location, folder)
 
     def note_unavailable(self) -> None:

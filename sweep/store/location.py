@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import sqlite3
 import sys
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from filelock import FileLock
 
+from sweep import commands
 from sweep.errors import MachineryError, RequestError
 from sweep.store import moved
 
@@ -29,7 +29,7 @@ LOCK_SECONDS = 240.0
 LONGEST = 430  # SQLite's own limit is 512, with what it and we append
 DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
            "no such table", "no such column", "Can't locate revision")  # fmt: skip
-MOVE_AWAY = "move {file} away, and python -m sweep.sync records what is on disk again"
+MOVE_AWAY = "move {file} away, and {sync} records what is on disk again"
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
@@ -149,7 +149,10 @@ class Location:
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
         line = " ".join(text.partition("[SQL:")[0].split())[:300]
         damaged = self._file is not None and any(word in text for word in DAMAGED)
-        return f"{line}; if it stays so, {MOVE_AWAY.format(file=self._file)}" if damaged else line
+        if not damaged:
+            return line
+        sync = commands.spelled("sweep.sync", [f"outputs={Path(self._file or '').parent}"])
+        return f"{line}; if it stays so, {MOVE_AWAY.format(file=self._file, sync=sync)}"
 
     @contextmanager
     def writing(self, what: str) -> Iterator[None]:
@@ -208,10 +211,10 @@ class Location:
 
     def _check_place(self) -> None:
         if (place := self.made_in()) is not None:
-            outputs = shlex.quote(f"outputs={Path(self._file or '').parent}")
+            sync = commands.spelled("sweep.sync", [f"outputs={Path(self._file or '').parent}"])
             raise MachineryError(
                 f"{self._file} was made in {place}, and its files are there: move it back, or"
-                f" python -m sweep.sync {outputs} has them looked for beside it"
+                f" {sync} has them looked for beside it"
             )
 
     def _make_tables(self) -> None:

@@ -63,6 +63,10 @@ class Trainer(Protocol):
         """The steps reported so far in the launch's `directory`."""
         ...
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """The last of them, asked for all the time; 0 before the first."""
+        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
+
 
 def train_and_resume(settings: Settings) -> list[Launch]:
     """From the first step to the last; then from each saved step on, each in fresh processes."""

@@ -94,6 +94,10 @@ class CommandTrainer(Trainer):
         """What its reader finds."""
         return readers.read(_conf(settings).metrics, directory)
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(_conf(settings).metrics, directory)
+
 
 def _conf(settings: Settings) -> CommandConf:
     return cast(CommandConf, settings.trainer)

@@ -17,7 +17,6 @@ from sweep.files import inside, is_inside
 from sweep.plan.earlier import Earlier
 from sweep.session.driver import Session
 from sweep.store import Reader
-from sweep.trainers.readers import jsonl
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import DEAD, SWEEP, ended, judge_again, named, night, record, synced
 from tests.sweep.sessions import Job, leave_facts
@@ -27,26 +26,14 @@ Make = Callable[..., Facts]
 
 def fail_for(monkeypatch: pytest.MonkeyPatch, part: str, error: Exception) -> None:
     """Reading metrics in a folder with `part` in its name raises."""
-    read = jsonl.read
+    read = Path.read_text
 
-    def refused(path: Path, conf: Any) -> Any:
-        if part in str(path):
+    def refused(path: Path, **how: Any) -> str:
+        if part in str(path) and path.name == "metrics.jsonl":
             raise error
-        return read(path, conf)
+        return read(path, **how)
 
-    monkeypatch.setitem(jsonl_readers(), jsonl_format(), refused)
-
-
-def jsonl_readers() -> dict[Any, Any]:
-    from sweep.trainers import readers
-
-    return readers.READERS
-
-
-def jsonl_format() -> Any:
-    from sweep.schema import MetricsFormat
-
-    return MetricsFormat.jsonl
+    monkeypatch.setattr(Path, "read_text", refused)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(2, "gone"), PermissionError(13, "no"),
