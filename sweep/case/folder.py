@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,30 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 
 def planned_in(folder: Path) -> list[Planned]:
-    """The cases of a sweep as they were planned, from its files."""
-    return [case_file.read(case_dir).planned for case_dir in case_dirs(folder)]
+    """The cases of a sweep as they were planned, from its files; raises RequestError if none is."""
+    cases = [case_dir.name for case_dir in case_dirs(folder)]
+    files = readable(cases, lambda case_id: case_file.read(folder / case_id))
+    return [file.planned for file in files.values()]
+
+
+def readable(
+    cases: Sequence[str], read: Callable[[str], case_file.CaseFile]
+) -> dict[str, case_file.CaseFile]:
+    """case.json of each case that has one; a damaged one is a note, if it is not the only one.
+
+    Raises RequestError where none can be read.
+    """
+    found, problems = {}, []
+    for case_id in cases:
+        try:
+            found[case_id] = read(case_id)
+        except RequestError as error:
+            problems.append(error)
+    if problems and not found:
+        raise problems[0]
+    for problem in problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    return found
 
 
 def case_dirs(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from sweep import commands
 from sweep import facts as facts_file
 from sweep.case import file as case_file
 from sweep.case import folder as sweep_folder
+from sweep.case.folder import readable
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
@@ -57,7 +58,7 @@ class Earlier:
     ) -> list[Planned]:
         """Its own cases under their own ids, as far as the choices allow; raises RequestError."""
         self._check_shard(shard)
-        files = {case_id: self._file(case_id) for case_id in self._cases}
+        files = readable(self._cases, self._file)
         varying = varying_keys([file.overrides for file in files.values()])
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
         found = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sweep.case.folder import planned_in
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
@@ -18,6 +19,7 @@ from sweep.plan.earlier import Earlier
 from sweep.session.driver import Session
 from sweep.store import Reader
 from tests.sweep.conftest import CASE
+from tests.sweep.planning import composed
 from tests.sweep.recording import DEAD, SWEEP, ended, judge_again, named, night, record, synced
 from tests.sweep.sessions import Job, leave_facts
 
@@ -104,6 +106,19 @@ def test_a_damaged_result_is_run_again_when_its_sweep_is_resumed(two_ended: Path
     assert earlier.is_to_run("qwen3-single-base")
     (two_ended / "llama-single-base" / "findings.json").write_text("{")
     assert Earlier(two_ended, failed_only=True).is_to_run("llama-single-base")
+
+
+def test_a_case_that_cannot_be_identified_is_left_out_of_what_is_resumed(
+    two_ended: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (two_ended / "qwen3-single-base" / "case.json").write_text("{")
+    found = Earlier(two_ended).narrowed({}, composed, Machine())
+    assert [one.case.id for one in found] == ["llama-single-base"]
+    assert [one.case.id for one in planned_in(two_ended)] == ["llama-single-base"]
+    assert capsys.readouterr().err.count("left out: ") == 2
+    (two_ended / "llama-single-base" / "case.json").unlink()
+    with pytest.raises(RequestError, match=r"llama-single-base/case.json is gone"):
+        Earlier(two_ended).narrowed({}, composed, Machine())
 
 
 def test_a_damaged_result_beside_a_resumed_part_is_told_from_the_store(
