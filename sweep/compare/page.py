@@ -114,10 +114,10 @@ def markdown(page: Page) -> str:
     lines += [f"- {escaped(line)}" for line in page.heads]
     for title, _, said in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in said)]
-        lines += [f"- look in {escaped(one)}" for one in page.folders if title == REGRESSIONS]
+        lines += [f"- look in {_code(one)}" for one in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
     lines += ["|" + " --- |" * len(WIDE)]
-    lines += [f"| {' | '.join(map(escaped, _wide(row)))} |" for row in page.rows]
+    lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]
     return "\n".join(lines) + "\n"
 
 
@@ -149,8 +149,8 @@ def _values(row: Row) -> list[str]:
 def _wide(row: Row) -> list[str]:
     taken = (_both(row, cost.step_seconds, ".3g"), _both(row, cost.peak_memory_gib, ".3g"),
              _both(row, lambda facts: facts.seconds, ".0f"))  # fmt: skip
-    return [row.case_id, row.verdicts, _both(row, _last_loss, ".6f"), *_differences(row, ".1e"),
-            *taken]  # fmt: skip
+    names = escaped(row.case_id), escaped(row.verdicts)
+    return [*names, _both(row, _last_loss, ".6f"), *_differences(row, ".1e"), *taken]
 
 
 def _differences(row: Row, digits: str) -> list[str]:
@@ -173,3 +173,8 @@ def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
     for one in cases:
         bad = "" if is_good(one) else f", {verdict_of(one)}"
         yield f"{one.case_id}: in the {where} alone{bad}"
+
+
+def _code(text: str) -> str:
+    """A path in one piece, whatever is in it."""
+    return f"`{printable(text).replace('`', ' ').replace(chr(10), ' ')}`"
