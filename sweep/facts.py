@@ -12,14 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from sweep.case.identity import Identity
 from sweep.case.labels import Case, plain
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
-SCHEMA = 1
+SCHEMA = 2  # 1: without an identity
 
 
 class Step(BaseModel):
@@ -30,6 +31,8 @@ class Step(BaseModel):
     step: int = Field(gt=-(2**31), lt=2**31)  # a store keeps no other
     loss: float
     grad_norm: float | None = None  # before clipping; None: the trainer has none
+    clip_coefficient: float | None = None  # that gradients were multiplied by
+    grad_norm_clipped: float | None = None  # measured after that
     lr: float | None = None
     # that the loss was taken over, in the global batch
     tokens: int | None = Field(default=None, gt=-(2**63), lt=2**63)
@@ -39,6 +42,7 @@ class Step(BaseModel):
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
+    params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout
@@ -125,6 +129,11 @@ class LaunchFacts(BaseModel):
         shown = ", ".join(dict.fromkeys(self.stopped_commands[:3]))
         return f"{self.name}: left {count} running, which had to be killed: {shown}"
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
+
 
 @dataclass(frozen=True)
 class JobEnd:
@@ -140,12 +149,13 @@ DIED = JobEnd("the job died without leaving a result")
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
-    schema_version: int = SCHEMA
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     sweep_id: str
     case: Case
     started: float
     seconds: float
-    environment: dict[str, str]
+    environment: dict[str, str]  # provenance: versions, host, digests of the code and rules used
+    identity: Identity | None = None  # None: unknown, as in facts of schema 1
     vocab_size: int | None = None
     # what the trainer was asked for: degrees, and the feature's settings
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
@@ -197,14 +207,30 @@ def save(facts: Facts, case_dir: Path) -> None:
 def load(case_dir: Path) -> Facts | None:
     """Read facts.json; None if the case left none; raises RequestError for one that is damaged."""
     path = case_dir / "facts.json"
-    if not path.is_file():
-        return None
-    try:
-        return Facts.model_validate_json(path.read_bytes())
-    except ValidationError as error:
+    return parse(path.read_bytes(), path) if path.is_file() else None
+
+
+def parse(text: str | bytes, where: object) -> Facts:
+    """Facts from JSON; raises RequestError for text that is damaged, or of a newer schema.
+
+    Facts of an older schema are read as they are: what they lack is unknown.
+    """
+    if (version := _schema_of(text)) > SCHEMA:
         raise RequestError(
-            f"{path}: {reason(error)}; move it away, and the case has no result"
-        ) from None
+            f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
+            " update trainer-sweep"
+        )
+    with refusing(where, "move it away, and the case has no result"):
+        facts = Facts.model_validate_json(text)
+    return facts.model_copy(update={"schema_version": SCHEMA})
+
+
+def _schema_of(text: str | bytes) -> int:
+    """The schema version that the text names; 0 where it names none."""
+    try:
+        return int(json.loads(text)["schema_version"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "tiny_model.json"
+WEIGHTS = ".safetensors"
 LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
 
 
@@ -46,18 +47,34 @@ def write(folder: Path, about: dict[str, Any]) -> None:
 def read(folder: Path) -> dict[str, Any] | None:
     """The manifest of `folder`, or None if it has no readable one."""
     try:
-        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
+    is_one = isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)
+    return manifest if is_one else None
+
+
+def content_digest(folder: Path) -> str | None:
+    """A digest of weights and configuration, alike wherever they are equal; None: no manifest.
+
+    Tokenizers are left out, and so is the version of transformers that wrote the configuration.
+    """
+    found = read(folder)
+    if found is None:
+        return None
+    weights = {name: value for name, value in found["files"].items() if name.endswith(WEIGHTS)}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config.pop("transformers_version", None)
+    text = json.dumps([weights, config], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def problem(folder: Path) -> str | None:
     """What is wrong with the checkpoint in `folder`, or None if every file is as written."""
-    found = read(folder)
-    if found is None:
+    manifest = read(folder)
+    if manifest is None:
         return f"{NAME} is missing or unreadable"
-    for name, expected in found["files"].items():
+    for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"

@@ -23,6 +23,9 @@ EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     ("random stream", lambda step: step.rng_digests),
     ("untrained buffers", lambda step: step.buffers_digest),
 )
+LIMITED = ("loss", "grad_norm")
+"""What may have a threshold."""
+
 EXACT = ("cpu",)  # devices that add up in the same order each time
 
 

@@ -33,15 +33,18 @@ class Request:
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: DictConfig) -> Request:
-        """From the config that Hydra composed of what does not vary; raises RequestError."""
+    def of(cls, config: DictConfig, detachable: bool = False) -> Request:
+        """From the config that Hydra composed of what does not vary; raises RequestError.
+
+        `detachable`: whether the launcher's jobs can go on without us.
+        """
         chosen = config.suite
         if chosen is not None and not chosen.rows:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
         earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
         fallback = "adhoc" if earlier is None else earlier.experiment
-        return cls(
+        found = cls(
             experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
             shard=None if config.shard is None else shards.parse(str(config.shard)),
@@ -51,6 +54,11 @@ class Request:
             outputs=outputs,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
+        if found.detach and not detachable:
+            raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if found.detach and found.conclusion is not None:
+            raise RequestError("detach=true: this suite is about all its cases, and waits for them")
+        return found
 
     @property
     def conclusion(self) -> Conclusion | None:
@@ -86,6 +94,6 @@ class Request:
     def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:
         """Print the plan; `expected` says how long its launcher takes."""
         if self.earlier is not None:
-            planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
+            planned = [case for case in planned if self.earlier.is_to_run(case.case.id)]
             print(f"{len(planned)} cases of sweep {self.earlier.folder.name} are to run")
         listing.show(planned, self.seconds(planned), expected)

@@ -11,9 +11,9 @@ from sweep.case.folder import PLAN, read_plan
 from sweep.case.labels import Case
 from sweep.errors import RequestError
 from sweep.files import inside, write_text
+from sweep.report.html import page
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
-from sweep.report.page import page
 from sweep.report.plots import PLOT, draw_all
 from sweep.report.result import Result, exit_code, rerun_command
 from sweep.report.table import show
@@ -39,8 +39,8 @@ def write(folder: Path, results: Sequence[Result]) -> None:
 def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
     """The cases of the sweep in `folder` that have no result."""
     known = {result.case.id for result in results}
-    left = [str(one) for one in _plan(folder).get("cases", []) if one not in known]
-    return [_labels(inside(folder, one)) for one in left]
+    left = [str(name) for name in _plan(folder).get("cases", []) if name not in known]
+    return [_labels(inside(folder, name)) for name in left]
 
 
 def _labels(case_dir: Path) -> Case:

@@ -39,8 +39,8 @@ def junit(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()
 def _parts(result: Result) -> Iterator[tuple[str, Result]]:
     """A case whose only fault are graph breaks trains well: they are a result of their own."""
     findings = result.judgement.findings
-    others = _only(result, [one for one in findings if one.check != GRAPH_BREAKS])
-    breaks = _only(result, [one for one in findings if one.check == GRAPH_BREAKS])
+    others = _only(result, [finding for finding in findings if finding.check != GRAPH_BREAKS])
+    breaks = _only(result, [finding for finding in findings if finding.check == GRAPH_BREAKS])
     breaks = replace(breaks, facts=None)  # time and logs are the case's
     is_only_breaks = not others.message and bool(breaks.message)
     yield _test_name(result.case), _passed(others) if is_only_breaks else others

@@ -19,13 +19,13 @@ from typing import Any
 from sweep import clock, processes, trainers
 from sweep import facts as facts_file
 from sweep.case import file as case_file
+from sweep.case.identity import identity_of
 from sweep.case.labels import Case
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
-from sweep.provenance import of_this_run
-from sweep.run import launch, warm
+from sweep.run import launch, origin, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
@@ -42,8 +42,12 @@ def run_job(settings: Settings) -> None:
     if (case_dir / LAUNCHES).exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
+    file = case_file.read(case_dir)
+    if file.env:  # a server of the sweep was started without it
+        os.environ.pop(warm.SERVERS, None)
+        os.environ.update(file.env)
     with _stoppable():
-        run_case(settings, case_file.read(case_dir).case, case_dir)
+        run_case(settings, file.case, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
@@ -53,11 +57,12 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         case=case,
         started=clock.now(),
         seconds=0.0,
-        environment=of_this_run(case.device),
+        environment=origin.environment(case.device, _config_dir(case_dir)),
+        identity=identity_of(settings),
         asked=facts_file.asked_of(settings),
     )
     try:
-        Launcher(settings, case_dir, stream).run_all(facts)
+        CaseLaunches(settings, case_dir, stream).run_all(facts)
     except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
         facts.error = f"interrupted: {error or 'Ctrl-C'}"
@@ -73,7 +78,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
 
 
 @dataclass(frozen=True)
-class Launcher:
+class CaseLaunches:
     """Starts the launches of a case, one after the other."""
 
     settings: Settings
@@ -87,10 +92,12 @@ class Launcher:
 
     def run_all(self, facts: Facts) -> None:
         """Every launch into `facts`, up to the first that fails."""
+        facts.environment |= origin.commit(self.settings)
         model = None
         if self.trainer.needs_checkpoint(self.settings):
             model = _checkpoint(self.settings)
             facts.vocab_size = _vocab_size(model)
+            origin.note_checkpoint(facts, model)
         with self._server() as server:
             launches = self.trainer.launches(self.settings)
             for one, directory in in_folders(launches, self.case_dir.resolve()):
@@ -98,7 +105,8 @@ class Launcher:
                 command = self.trainer.command(self.settings, one, directory, model)
                 done = self.run(one, command, directory, server)
                 facts.launches.append(done)
-                if done.exit_code != 0 or done.timed_out:
+                origin.note_launch(facts, directory)
+                if not done.ended_well:
                     break
 
     def run(
@@ -106,9 +114,9 @@ class Launcher:
     ) -> LaunchFacts:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
-        env = launch.environment(settings.device.value, settings.gpus) | command.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | command.env
         if settings.feature.compile:
-            env = log.environment(env)
+            env = log.log_variables(env)
         done = launch.run(one, Command(command.argv), directory, env, watch, server)
         if done.refused and settings.launch.mode is None:
             reason = done.refused
@@ -132,10 +140,14 @@ class Launcher:
         program = warm.program_of(settings)
         if program is None:
             return contextlib.nullcontext()
-        env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | settings.trainer.env
         # A server of the sweep was started without the case's own environment, and much of that is
         # read when a library is imported.
         return warm.serving(program, env, self.case_dir / warm.LOG, shared=not settings.trainer.env)
+
+
+def _config_dir(case_dir: Path) -> str | None:
+    return case_file.read(case_dir).config_dir if case_file.exists(case_dir) else None
 
 
 def _checkpoint(settings: Settings) -> Path:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from sweep import report
 from sweep.case import folder as sweep_folder
-from sweep.case.folder import case_dirs, read_plan
+from sweep.case.folder import ASIDE, case_dirs, read_plan
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError, told
 from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.report import Result
-from sweep.session.recorded import judge_recorded, with_result
+from sweep.session.rejudge import judge_recorded, with_result
 from sweep.session.results import load_all
 from sweep.store import End, Reader, Writer
 
@@ -30,7 +30,8 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
+    has_run = writer.has_begun or any(one.facts for one in results) or (folder / ASIDE).exists()
+    if not has_run:
         with _noted(problems):
             if results or not end.unfinished:
                 _report(folder, results)

@@ -10,17 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
+from sweep import facts as facts_file
 from sweep.case.folder import PLAN
-from sweep.errors import RequestError, reason
+from sweep.checks import comparable
+from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.store.location import Location
 from sweep.store.records import (
     CaseRecord,
     SweepRecord,
     case_record,
-    fits,
     foreign,
     ran,
     sweep_record,
@@ -80,10 +79,14 @@ class Reader:
             return plan
 
     def last_good(self, sweep: SweepRecord) -> dict[str, Facts]:
-        """Case id -> facts of the newest earlier run of the same case that passed."""
+        """Case id -> facts of the newest earlier run of the same case and settings that passed.
+
+        Without one, of the newest with other settings, so that a check can say how they differ.
+        """
         cases = {run.data.tags["case_id"]: run for run in self._cases_of(sweep) if ran(run)}
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
+        found = {run.data.tags["case_id"]: run for run in reversed(lately)
+                 if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)}  # fmt: skip
         rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
@@ -148,10 +151,9 @@ class Reader:
             print(text, file=sys.stderr)
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
-        case_id, device = case.data.tags["case_id"], case.data.tags["device"]
-        same = [f"tags.case_id = '{_safe(case_id)}'", f"tags.device = '{_safe(device)}'"]
+        same = [f"tags.case_id = '{_safe(case.data.tags['case_id'])}'"]
         runs = self._passed_before(sweep, same, LOOK_BACK)
-        return next((run for run in runs if fits(run, {case_id: case})), None)
+        return next((run for run in runs if _fits(run, case)), runs[0] if runs else None)
 
     def _passed_before(self, sweep: SweepRecord, more: Sequence[str], limit: int) -> list[Any]:
         """The newest first. Few conditions: each is a join, and eight of them take a second."""
@@ -175,11 +177,9 @@ class Reader:
         what = f"read {FACTS} of {run.data.tags['case_id']}, run {run.info.run_id}"
         with self.location.answering(what):
             try:
-                return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS)), ""
-            except ValidationError as error:
-                return None, f"{FACTS} of run {run.info.run_id} is damaged: {reason(error)}"
-            except UnicodeDecodeError as error:
-                return None, f"{FACTS} of run {run.info.run_id} is damaged: {error}"
+                return facts_file.parse(self._text(run.info.artifact_uri, FACTS), what), ""
+            except RequestError as error:  # damaged, or of a newer schema
+                return None, str(error)
             except Exception:
                 if self._has(run.info.artifact_uri, FACTS):
                     raise
@@ -189,7 +189,9 @@ class Reader:
         from mlflow.artifacts import list_artifacts
 
         found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {file.path for file in found}
+        return name in {
+            Path(file.path).name for file in found
+        }  # of a local store, below its folder
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
@@ -246,6 +248,10 @@ class Reader:
 def _could_not_run(run: Any) -> bool:
     """With the labels that the case is shown by, which no other run has."""
     return not ran(run) and "arch" in run.data.params
+
+
+def _fits(run: Any, case: Any) -> bool:
+    return comparable.fits(run.data.tags, case.data.tags)
 
 
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

@@ -1,18 +1,14 @@
-"""What a run of MLflow says, and which runs are comparable."""
+"""What a run of MLflow says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sweep.facts import Facts
 from sweep.files import is_inside
-
-# What two runs must share to be comparable from night to night.
-SAME_TAGS = ("case_id", "device", "scale", "trainer")
-SAME_PARAMS = ("dtype", "seed", "steps")
 
 
 @dataclass(frozen=True)
@@ -91,13 +87,3 @@ def foreign(run: Any, tags: Sequence[str]) -> str:
 def ran(run: Any) -> bool:
     """Whether the case could run, and left facts."""
     return bool(run.data.tags.get("verdict") != "unavailable")
-
-
-def fits(run: Any, cases: Mapping[str, Any]) -> bool:
-    """Whether the run is one of the same case under the same settings."""
-    case = cases.get(run.data.tags["case_id"])
-    if case is None:
-        return False
-    same_tags = all(run.data.tags.get(key) == case.data.tags.get(key) for key in SAME_TAGS)
-    return same_tags and all(run.data.params.get(key) == case.data.params.get(key)
-                             for key in SAME_PARAMS)  # fmt: skip

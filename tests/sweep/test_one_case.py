@@ -126,8 +126,8 @@ def test_a_damaged_result_beside_a_resumed_part_is_told_from_the_store(
 ) -> None:
     (two_ended / "qwen3-single-base" / "facts.json").write_text("{")
     session = Session(planned[:1], Machine(), earlier=Earlier(two_ended), live=False)
-    session._outcomes.note_earlier([])
-    damaged = session._outcomes.results[1]
+    session._results.note_earlier([])
+    damaged = session._results.results[1]
     assert damaged.judgement.verdict.value == "inconclusive"
     assert "facts.json" in damaged.message
     assert session.execute(lambda: None) == 0, "MLflow has its facts"

@@ -221,7 +221,7 @@ def test_a_daemon_of_a_warm_launch_ends_with_it_and_the_server_does_not(
     tmp_path: Path, name: str
 ) -> None:
     program = [sys.executable, script(tmp_path, SERVER, name)]
-    server = warm.Server(program, launch.environment("cpu", None), tmp_path / "log")
+    server = warm.Server(program, launch.launch_variables("cpu", None), tmp_path / "log")
     try:
         asked = warm._connected(server.address)
         until(lambda: named(name), "the daemon runs")
@@ -240,7 +240,7 @@ STARTS_A_SERVER = """\
 import sys, time
 from pathlib import Path
 from sweep.run import launch, warm
-server = warm.Server([sys.executable, sys.argv[1]], launch.environment("cpu", None),
+server = warm.Server([sys.executable, sys.argv[1]], launch.launch_variables("cpu", None),
                      Path(sys.argv[2]))
 asked = warm._connected(server.address)
 time.sleep(600)
@@ -266,7 +266,7 @@ def test_a_server_that_serves_somebody_else_for_ever_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(warm, "ANSWER_SECONDS", 0.5)
     program = [sys.executable, str(Path(__file__).with_name("forking.py")), "slow"]
-    server = warm.Server(program, launch.environment("cpu", None), tmp_path / "log")
+    server = warm.Server(program, launch.launch_variables("cpu", None), tmp_path / "log")
     try:
         asked = warm.Forked(
             server.address, ["python", "-m", "torch.distributed.run"], {}, tmp_path / "launch.log"
