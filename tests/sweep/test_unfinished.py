@@ -6,18 +6,21 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from sweep.case import folder as sweep_folder
+from sweep.case.identity import identity_of
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts
 from sweep.judge import unavailable
 from sweep.plan.earlier import Earlier
+from sweep.plan.suite import OF_THE_SWEEP
 from sweep.report import Result, junit
 from sweep.report.detection import Detection
 from sweep.session.driver import Session
@@ -125,3 +128,11 @@ def test_a_suite_of_faults_of_which_none_could_be_planted_is_not_green(
     assert detection.conclude(tmp_path, results) == 2
     assert "no fault could be planted here" in capsys.readouterr().err
     assert detection.conclude(tmp_path, results[:1]) == 0, "nobody asked for a fault"
+
+
+def test_what_is_said_of_a_sweep_as_a_whole_is_no_part_of_a_case(planned: list[Planned]) -> None:
+    settings = planned[0].settings
+    whole = {"suite": "x", "shard": "1/2", "resume_sweep": "y", "rerun": "failed",
+             "host_gone": True, "plan": True, "detach": True}  # fmt: skip
+    assert set(whole) == set(OF_THE_SWEEP)
+    assert identity_of(replace(settings, **whole)) == identity_of(settings)
