@@ -34,7 +34,7 @@ def test_what_to_go_on_with_is_started_as_the_sweep_was(
     asked = ["-m", "--config-dir", "mine", "arch=llama,qwen3", "hydra/launcher=slurm",
              "hydra.launcher.partition=gpu"]  # fmt: skip
     monkeypatch.setattr(sys, "argv", ["sweep", *asked])
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         raise MachineryError("no space left")

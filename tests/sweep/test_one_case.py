@@ -43,7 +43,7 @@ def fail_for(monkeypatch: pytest.MonkeyPatch, part: str, error: Exception) -> No
 def test_metrics_that_cannot_be_read_fail_their_case_and_no_other(
     planned: list[Planned], make_facts: Make, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
     fail_for(monkeypatch, "qwen3", error)
 
     def run() -> None:
@@ -68,7 +68,7 @@ def test_metrics_that_cannot_be_read_fail_their_case_and_no_other(
 
 
 def test_a_case_whose_folder_is_gone_crashed(planned: list[Planned], make_facts: Make) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         for index in (0, 1):
@@ -86,7 +86,7 @@ def test_a_case_whose_folder_is_gone_crashed(planned: list[Planned], make_facts:
 
 @pytest.fixture
 def two_ended(planned: list[Planned], make_facts: Make) -> Path:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         for index in (0, 1):
@@ -125,7 +125,7 @@ def test_a_damaged_result_beside_a_resumed_part_is_told_from_the_store(
     two_ended: Path, planned: list[Planned], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (two_ended / "qwen3-single-base" / "facts.json").write_text("{")
-    session = Session(planned[:1], Machine(), earlier=Earlier(two_ended), live=False)
+    session = Session.begin(planned[:1], Machine(), earlier=Earlier(two_ended), live=False)
     session._results.note_earlier([])
     damaged = session._results.results[1]
     assert damaged.judgement.verdict.value == "inconclusive"

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from sweep import processes
 from sweep.case import folder as sweep_folder
 from sweep.case.identity import identity_of
 from sweep.case.machine import Machine
@@ -37,7 +39,7 @@ HERE = socket.gethostname()
 def test_junit_has_every_planned_case_and_is_red_where_one_did_not_run(
     planned: list[Planned], make_facts: Make
 ) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -56,7 +58,7 @@ def test_junit_has_every_planned_case_and_is_red_where_one_did_not_run(
 
 
 def test_a_case_whose_file_is_damaged_is_in_junit_by_its_id(planned: list[Planned]) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -76,7 +78,7 @@ def test_a_test_is_named_after_the_trainer() -> None:
 
 @pytest.fixture
 def driven_by(planned: list[Planned]) -> Callable[[str], Path]:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def by(driver: str) -> Path:
         path = session.folder / "sweep.json"
@@ -100,7 +102,7 @@ def test_a_sweep_of_a_host_that_is_gone_is_resumed_if_told_so_or_after_a_day(
 def test_a_sweep_that_runs_here_is_never_taken_for_gone(
     driven_by: Callable[[str], Path], outputs: Path
 ) -> None:
-    pid, ticks, _ = sweep_folder.processes.this_process().split(":")
+    pid, ticks, _ = processes.this_process().split(":")
     folder = driven_by(f"{HERE}:{pid}:{ticks}:{A_DAY_AGO}")  # it takes longer than a day
     assert sweep_folder.is_running(folder)
     with pytest.raises(RequestError, match=r"still runs .*; end it first"):
@@ -110,7 +112,7 @@ def test_a_sweep_that_runs_here_is_never_taken_for_gone(
 def test_a_run_of_a_sweep_that_takes_longer_than_a_day_is_not_ended(outputs: Path) -> None:
     from sweep.store import Location
 
-    pid, ticks, _ = sweep_folder.processes.this_process().split(":")
+    pid, ticks, _ = processes.this_process().split(":")
     client = Location.at(outputs).client
     experiment = client.create_experiment("nightly")
     for driver in (f"{HERE}:{pid}:{ticks}:{A_DAY_AGO}", f"otherhost:1:1:{A_DAY_AGO}"):
@@ -132,7 +134,7 @@ def test_a_suite_of_faults_of_which_none_could_be_planted_is_not_green(
 
 def test_what_is_said_of_a_sweep_as_a_whole_is_no_part_of_a_case(planned: list[Planned]) -> None:
     settings = planned[0].settings
-    whole = {"suite": "x", "shard": "1/2", "resume_sweep": "y", "rerun": "failed",
+    whole: dict[str, Any] = {"suite": "x", "shard": "1/2", "resume_sweep": "y", "rerun": "failed",
              "host_gone": True, "plan": True, "detach": True}  # fmt: skip
     assert set(whole) == set(OF_THE_SWEEP)
     assert identity_of(replace(settings, **whole)) == identity_of(settings)
