@@ -116,8 +116,18 @@ class LaunchFacts(BaseModel):
     rank_tail: str = ""  # the end of that rank's log
     log_tail: str = ""  # the end of the launcher's log, kept where it failed
     stopped: int = 0  # processes that were still there at the end, and were killed
+    stopped_commands: list[str] = Field(default_factory=list)  # their command lines
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
+
+    @property
+    def left_behind(self) -> str:
+        """What it left running where it ended by itself, which was killed; empty if nothing."""
+        if not self.stopped or self.timed_out or self.exit_code is None:
+            return ""
+        count = f"{self.stopped} process{'' if self.stopped == 1 else 'es'}"
+        shown = ", ".join(dict.fromkeys(self.stopped_commands[:3]))
+        return f"{self.name}: left {count} running, which had to be killed: {shown}"
 
     @property
     def ended_well(self) -> bool:
@@ -221,6 +231,14 @@ def _schema_of(text: str | bytes) -> int:
         return int(json.loads(text)["schema_version"])
     except (ValueError, KeyError, TypeError):
         return 0
+
+
+def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:
+    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep."""
+    try:
+        return load(case_dir), ""
+    except (RequestError, OSError) as error:
+        return None, str(error)
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

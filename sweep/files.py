@@ -78,6 +78,27 @@ def files_in(folders: Sequence[Path], *names: str) -> list[Path]:
     return [path for path in found if path == found[0] or path.is_file()]
 
 
+def inside(folder: Path, name: str) -> Path:
+    """The path of `name` in `folder`; raises RequestError if it leads out of it, or nowhere.
+
+    For every name that comes from a store, a file of results or a trainer.
+    """
+    path = os.path.normpath(folder / name) if name.isprintable() else ""
+    top = os.path.normpath(folder)
+    if path in ("", top) or not Path(path).is_relative_to(top):
+        raise RequestError(f"{name!r} names nothing inside {folder}")
+    return folder / name
+
+
+def is_inside(folder: Path, name: str) -> bool:
+    """Whether `inside` accepts the name."""
+    try:
+        inside(folder, name)
+    except RequestError:
+        return False
+    return True
+
+
 def write_text(path: Path, text: str) -> None:
     """Write by rename: whoever is killed meanwhile leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from sweep.schema import Settings
 NOT_COMPUTED = (
     "launch",  # how the trainer is started, for how long, beside how many others
     "outputs", "sweep_id", "case_id", "gpus",  # where it runs
-    "suite", "shard", "resume_sweep", "rerun", "plan", "detach",  # about the sweep as a whole
+    "suite", "shard", "resume_sweep", "rerun", "host_gone", "plan", "detach",  # about the sweep
     "trainer.project", "trainer.python",  # where its code is; which code it was is provenance
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan
 )  # fmt: skip

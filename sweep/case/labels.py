@@ -37,6 +37,14 @@ class Case(BaseModel):
     world_size: int
     fault: str | None = None  # planted, to see what catches it
 
+    @classmethod
+    def of_id(cls, case_id: str) -> Case:
+        """The labels that an id tells; the others are unknown."""
+        arch, layout, feature = (*case_id.split("-", 2), "", "")[:3]
+        return cls(id=case_id, arch=arch, layout=layout, feature=feature, trainer="unknown",
+                   scale="unknown", device="unknown", dtype="unknown", seed=0, steps=0,
+                   world_size=0)  # fmt: skip
+
     @property
     def variation(self) -> str:
         """What its id says beyond arch, layout and feature: empty, or for instance `-seed_1`."""

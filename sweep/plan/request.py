@@ -42,7 +42,7 @@ class Request:
         if chosen is not None and not chosen.rows:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
-        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
+        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
         fallback = "adhoc" if earlier is None else earlier.experiment
         found = cls(
             experiment=fallback if chosen is None else chosen.name,

@@ -10,7 +10,8 @@ from typing import Any
 from sweep.case import file as case_file
 from sweep.case.folder import PLAN, read_plan
 from sweep.case.labels import Case
-from sweep.files import write_text
+from sweep.errors import RequestError
+from sweep.files import inside, write_text
 from sweep.report.html import page
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
@@ -37,7 +38,7 @@ class Report:
 FORMATS: dict[str, Callable[[Report], str]] = {
     "summary.md": lambda of: summary(of.sweep_id, of.results, of.missing),
     "matrix.html": lambda of: page(of.sweep_id, of.results, of.missing, of.environment),
-    "junit.xml": lambda of: junit(of.sweep_id, of.results),
+    "junit.xml": lambda of: junit(of.sweep_id, of.results, of.missing),
 }
 """File -> its text. Each is written into the sweep's folder, and kept by the store."""
 
@@ -53,12 +54,16 @@ def write(folder: Path, results: Sequence[Result]) -> None:
 def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
     """The cases of the sweep in `folder` that have no result."""
     known = {result.case.id for result in results}
-    left = [case_id for case_id in _plan(folder).get("cases", []) if case_id not in known]
-    return [
-        case_file.read(folder / case_id).case
-        for case_id in left
-        if case_file.exists(folder / case_id)
-    ]
+    left = [str(name) for name in _plan(folder).get("cases", []) if name not in known]
+    return [_labels(inside(folder, name)) for name in left]
+
+
+def _labels(case_dir: Path) -> Case:
+    """From case.json; where that is damaged or on another machine, what the case's id says."""
+    try:
+        return case_file.read(case_dir).case
+    except (RequestError, OSError):
+        return Case.of_id(case_dir.name)
 
 
 def _plan(folder: Path) -> dict[str, Any]:

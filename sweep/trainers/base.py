@@ -90,6 +90,10 @@ class Trainer(Protocol):
         """The steps reported so far in the launch's `directory`."""
         ...
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """The last of them, asked for all the time; 0 before the first."""
+        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
+
     def project(self, settings: Settings) -> Path | None:
         """The folder of its code, whose git commit is recorded; None: nobody knows."""
         return Path(settings.trainer.project) if settings.trainer.project else None

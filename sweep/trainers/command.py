@@ -96,6 +96,10 @@ class CommandTrainer(Trainer):
         """What its reader finds."""
         return readers.read(_conf(settings).metrics, directory)
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(_conf(settings).metrics, directory)
+
     def project(self, settings: Settings) -> Path | None:
         """As configured, else the folder of the script or module that its command line starts."""
         return super().project(settings) or _script_folder(_conf(settings).argv)

@@ -53,3 +53,7 @@ class ModuleTrainer(Trainer):
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(MetricsConf(), directory)
