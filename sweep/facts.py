@@ -94,6 +94,7 @@ class LaunchFacts(BaseModel):
     """One start of the trainer."""
 
     name: str
+    repeats: str = ""  # the launch that it runs again, to measure how much figures differ
     directory: str  # relative to the case's folder
     argv: list[str]
     first_step: int  # expected
@@ -147,6 +148,15 @@ class Facts(BaseModel):
     def steps(self) -> list[Step]:
         """The steps of the first launch."""
         return self.launches[0].metrics.steps if self.launches else []
+
+    @property
+    def own_launches(self) -> list[LaunchFacts]:
+        """The whole run and its resumes, without their repeats."""
+        return [launch for launch in self.launches if not launch.repeats]
+
+    def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
+        """The launch and its repeats."""
+        return [launch, *(one for one in self.launches if one.repeats == launch.name)]
 
     @property
     def compile_seconds(self) -> float | None:

@@ -38,11 +38,16 @@ class Threshold(BaseModel):
 
 
 class Table(BaseModel):
-    """check -> figure -> device -> dtype -> threshold; checks whose failures are only shown."""
+    """check -> figure -> device -> dtype -> threshold; and what is said of whole checks.
+
+    `advisory`: checks whose failures are only shown; `exact`: trainer -> devices on which its
+    correct resumes are equal to the bit.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     advisory: list[str] = Field(default_factory=list)
+    exact: dict[str, list[str]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
@@ -78,6 +83,11 @@ def is_advisory(check: str) -> bool:
     return check in table().advisory
 
 
+def is_exact(case: Case) -> bool:
+    """Whether correct resumes of the case's trainer on its device are equal to the bit."""
+    return case.device in table().exact.get(case.trainer, [])
+
+
 def _merged(found: Any, over: Any) -> Any:
     """`found` with what `over` says, deep down; each keeps what the other does not say."""
     if not isinstance(found, dict) or not isinstance(over, dict):
@@ -105,8 +115,9 @@ def table() -> Table:
 def _checked(found: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
     limits = found.copy() if isinstance(found, dict) else found
-    advisory = limits.pop("advisory", []) if isinstance(limits, dict) else []
+    of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
+                 if isinstance(limits, dict) and name in limits}  # fmt: skip
     try:
-        return Table.model_validate({"advisory": advisory, "thresholds": limits})
+        return Table.model_validate(of_checks | {"thresholds": limits})
     except ValidationError as error:
         raise RequestError(f"{path}: {reason(error)}") from None

@@ -86,7 +86,7 @@ def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
     ]  # fmt: skip
     label = f"{result.case.layout} {result.case.feature}: this case"
     curves.append(Curve(label if own else f"{label}, no step reported", own, OWN, "o", 1.5))
-    for launch in result.facts.launches[1:] if result.facts else []:
+    for launch in result.facts.own_launches[1:] if result.facts else []:
         steps = launch.metrics.steps
         curves.append(Curve(f"{launch.name}{apart(own, steps)}", steps, RESUMED, "x", 1.2, True))
     return curves

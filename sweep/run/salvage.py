@@ -12,7 +12,7 @@ from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
 from sweep.provenance import of_this_run
 from sweep.run.launch import began
-from sweep.trainers.base import LOG, Launch, in_folders
+from sweep.trainers.base import LOG, Launch, all_launches, in_folders
 
 
 def facts_of(
@@ -24,7 +24,7 @@ def facts_of(
     """
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
-    expected = in_folders(trainers.of(one.settings).launches(one.settings), case_dir)
+    expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
     launches = [_launch(one, launch, directory, end)
                 for launch, directory in expected if directory.is_dir()]  # fmt: skip
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
@@ -50,6 +50,7 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
     seconds = max(0.0, clock.now() - started)
     return LaunchFacts(
         name=launch.name,
+        repeats=launch.repeats.name if launch.repeats else "",
         directory=f"{directory.parent.name}/{directory.name}",
         argv=[],
         first_step=launch.first_step,

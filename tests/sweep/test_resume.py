@@ -18,7 +18,7 @@ Make = Callable[..., Facts]
 
 def step(number: int, **changes: Any) -> Step:
     values = {
-        "step": number, "loss": 3 - 0.1 * number, "grad_norm": 1.0 / number, "lr": 1e-4,
+        "step": number, "loss": 3 - 0.1 * number + 1e-9, "grad_norm": 1.0 / number, "lr": 1e-4,
         "batch_digests": [f"rank0-{number}", f"rank1-{number}"], "rng_digests": [f"r{number}"],
         "buffers_digest": "b", "gradient_digests": [f"g0-{number}", f"g1-{number}"],
     }  # fmt: skip
