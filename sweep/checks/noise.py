@@ -19,10 +19,9 @@ from sweep.checks.thresholds import Threshold
 from sweep.facts import LaunchFacts, Step
 
 MULTIPLE = 3.0  # of the largest difference between whole runs
-ULPS = 3.0  # units in the last place of float32
+ULPS = {"loss": 3.0, "grad_norm": 6.0}  # units in the last place of float32; a norm sums up more
 FLOAT32_DIGITS = 24  # binary ones
 
-Steps = Sequence[Step]
 Figures = Callable[[list[tuple[Step, Step]]], Iterable[Series]]
 
 
@@ -52,22 +51,19 @@ def among(wholes: Sequence[LaunchFacts], since: int, figures: Figures) -> dict[s
 
 def limit(one: Series, noise: float | None, case: Case) -> Threshold:
     """The farthest that a resume may be off; raises RequestError where nothing is known of it."""
-    least = ulp(one)
     if thresholds.is_exact(case):
         source = f"conf/{thresholds.FILE}: resumes of {case.trainer} on {case.device} are exact"
-        return Threshold(value=least / 2, source=source)
+        return Threshold(value=ulp(one) / 2, source=source)
     calibrated = thresholds.configured("resume", one.name, case)
     if noise is None:
         return calibrated or thresholds.of_case("resume", (one.name,), case)
-    measured = _measured(noise, max(ULPS * least, _step_of_log(one)))
+    measured = _measured(noise, _last_digits(one))
     if calibrated is None:
         return measured
     if calibrated.value <= measured.value:
         return calibrated
-    return calibrated.model_copy(update={
-        "value": measured.value, "source": measured.source,
-        "mean_source": calibrated.mean_source or calibrated.source,
-    })  # fmt: skip
+    mean_source = calibrated.mean_source or calibrated.source
+    return measured.model_copy(update={"mean": calibrated.mean, "mean_source": mean_source})
 
 
 def _measured(noise: float, least: float) -> Threshold:
@@ -78,35 +74,32 @@ def _measured(noise: float, least: float) -> Threshold:
     return Threshold(value=least, source=f"measured: whole runs {differ}; the last digits pass")
 
 
+def _last_digits(one: Series) -> float:
+    """What always passes: some units in the last place, in whole steps of what was written."""
+    least, step = ULPS[one.name] * ulp(one), resolution(one)
+    return 1.01 * step * math.ceil(least / step) if step > ulp(one) else least
+
+
 def ulp(one: Series) -> float:
     """A unit in the last place of float32, of the largest figure."""
-    largest = max(max(abs(point.value), abs(point.reference)) for point in one.points)
-    exponent = math.frexp(largest)[1] if math.isfinite(largest) else 0
+    exponent = math.frexp(max(map(abs, _values(one)), default=0.0))[1]
     return math.ldexp(1.0, exponent - FLOAT32_DIGITS)
 
 
-def _step_of_log(one: Series) -> float:
-    """A unit in the last digit as it was written, and what reading it rounds; 0 where it is less."""
-    written = resolution([point.value for point in one.points]
-                         + [point.reference for point in one.points])  # fmt: skip
-    least = ULPS * ulp(one)
-    return 1.01 * written * math.ceil(least / written) if written > ulp(one) else 0.0
+def resolution(one: Series) -> float:
+    """A unit in the last decimal place that the figure was written with."""
+    exponents = [Decimal(repr(value)).as_tuple().exponent for value in _values(one)]
+    return float(10.0 ** min((int(exponent) for exponent in exponents), default=0))
 
 
-def resolution(values: Sequence[float]) -> float:
-    """A unit in the last decimal place that any of them has."""
-    exponents = [
-        Decimal(repr(value)).as_tuple().exponent for value in values if math.isfinite(value)
-    ]
-    return 10.0 ** min((int(one) for one in exponents), default=0)
+def _values(one: Series) -> list[float]:
+    values = [value for point in one.points for value in (point.value, point.reference)]
+    return [value for value in values if math.isfinite(value)]
 
 
 def coarse(compared: Sequence[Series]) -> str:
-    """The figures whose digits are too few to tell what `limit` could; empty if there is none."""
-    found = []
-    for one in compared:
-        values = [value for point in one.points for value in (point.value, point.reference)]
-        if (step := resolution(values)) > ULPS * ulp(one):
-            found.append(f"{one.name} is written in steps of {step:.0e}")
-    hint = "what is less cannot be seen; let the trainer write more digits"
+    """The figures that are written with too few digits to compare; empty if there is none."""
+    found = [f"{one.name} is written in steps of {resolution(one):.0e}" for one in compared
+             if resolution(one) > ULPS[one.name] * ulp(one)]  # fmt: skip
+    hint = "a smaller difference cannot be seen; let the trainer write more digits"
     return f"{', '.join(found)}: {hint}" if found else ""
