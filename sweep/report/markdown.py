@@ -17,7 +17,7 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
     lines += ["| case | verdict | loss | time |", "| --- | --- | --- | --- |"]
-    lines += [f"| {escaped(result.case.id)} | {result.judgement.verdict.value} | {result.losses} "
+    lines += [f"| {escaped(result.case.id)} | {result.judgement.words} | {result.losses} "
               f"| {result.time} |" for result in results]  # fmt: skip
     lines += _failures(results)
     notes = [f"- {escaped(f'{one.case.id}: {note}')}" for one in results for note in one.notes]
@@ -76,7 +76,7 @@ def escaped(text: str) -> str:
 
 def _cell(cell: Cell, link: Link, findings: bool) -> str:
     address = link(cell.result) if cell.result else ""
-    text = f"{cell.symbol} {cell.word}".replace("~", "\\~")
+    text = f"{cell.symbol} {cell.said}".replace("~", "\\~")
     verdict = f"[{text}]({address})" if address else text
     return f"{verdict} {escaped(cell.finding)}".rstrip() if findings else verdict
 

@@ -33,6 +33,11 @@ class Cell:
         return self.result.judgement.verdict.value if self.result else NOT_RUN
 
     @property
+    def said(self) -> str:
+        """The verdict as it is read: `passed, not compared`."""
+        return self.result.judgement.words if self.result else NOT_RUN
+
+    @property
     def symbol(self) -> str:
         """The verdict's symbol."""
         return LOOKS[Verdict(self.word)].symbol if self.result else "·"

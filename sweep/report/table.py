@@ -21,7 +21,7 @@ from sweep.report.runs import recorded
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
     ("case", lambda result: result.case.id),
-    ("verdict", lambda result: worded(result.judgement.verdict)),
+    ("verdict", lambda result: worded(result.judgement)),
     ("time", lambda result: result.time),
     ("loss", lambda result: result.losses),
 )
