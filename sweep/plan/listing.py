@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.case.planned import Planned
-from sweep.plan import estimates
+from sweep.plan import estimates, references
 from sweep.report.lines import say
 
 # The cases' (seconds, GPUs) -> seconds until all have ended, and how many run at once
@@ -34,6 +34,10 @@ def show(
     console.print(table)
     for reason, cases in _reasons(planned).items():
         say(console, f"not here, {reason}: {', '.join(cases)}", "dim")
+    if alone := references.without(planned):
+        names = ", ".join(one.case.id for one in alone)
+        hint = "add another layout or feature, or references=true"
+        say(console, f"compared with nothing ({hint}): {names}", "yellow")
     say(console, totals(planned, seconds, expected), "bold")
 
 

@@ -13,7 +13,16 @@ from omegaconf import DictConfig, OmegaConf
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.plan import Compose, estimates, listing, plan, shards, suite, varying_keys
+from sweep.plan import (
+    Compose,
+    estimates,
+    listing,
+    plan,
+    references,
+    shards,
+    suite,
+    varying_keys,
+)
 from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion, Detection
 from sweep.store import history
@@ -31,6 +40,7 @@ class Request:
     detach: bool
     outputs: Path
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    references: bool = False
 
     @classmethod
     def of(cls, config: DictConfig) -> Request:
@@ -40,6 +50,8 @@ class Request:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
         earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
+        if earlier is not None and config.references:
+            raise RequestError("references=true: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
         return cls(
             experiment=fallback if chosen is None else chosen.name,
@@ -49,6 +61,7 @@ class Request:
             plan_only=config.plan,
             detach=config.detach,
             outputs=outputs,
+            references=config.references,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
 
@@ -68,6 +81,10 @@ class Request:
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
+        if self.references:
+            planned = references.added(
+                planned, lambda words: plan([words], compose, machine, varying)[0]
+            )
         if self.earlier is not None:
             return self.earlier.its_own(planned, self.shard)
         if self.shard is not None:

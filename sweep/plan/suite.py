@@ -17,7 +17,7 @@ from sweep.plan import spelled
 # What a choice narrows in a row; of other keys it replaces the row's value.
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
-OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
+OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "references", "plan", "detach")
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")
 
