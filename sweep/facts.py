@@ -41,6 +41,7 @@ class Step(BaseModel):
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
+    sequence_digests: list[str] = Field(default_factory=list)  # one a rank, of its rows unsplit
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping

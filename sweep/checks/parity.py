@@ -60,7 +60,7 @@ def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
 
 def _of_reference(facts: Facts, context: Context) -> Finding | None:
     """What those that are compared with this case say of it."""
-    if not peers.is_whole(facts):
+    if not peers.is_whole(facts) or not context.sweep:
         return None
     others = [one for one in peers.referring(facts, context.sweep) if peers.is_whole(one)]
     if not others:
