@@ -447,3 +447,15 @@ def test_a_planted_fault_is_held_against_the_reference_even_in_its_place(case: M
     clean = parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"), faulty))
     assert clean is not None
     assert clean.alone, "what is broken on purpose is no reference"
+
+
+@pytest.mark.parametrize("name", ["clip_coefficient", "grad_norm_clipped"])
+def test_clipping_by_another_norm_fails_where_all_else_agrees(case: Make, name: str) -> None:
+    ours, theirs = ({n: {name: value} for n in range(1, 6)} for value in (0.5, 0.7))
+    ours[4] |= chosen(4)[4]  # a tie, which excuses nothing before it
+    finding = checked(case("cp4_ep4", ours), case("single", theirs))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith(f"step 1: {name} is 0.5, 0.7 in qwen3_moe-single-base")
+    assert checked(case("cp4_ep4", ours), case("single", ours)).outcome is Outcome.PASS
+    alone = checked(case("cp4_ep4", ours), case("single"))
+    assert alone.message.startswith(f"step 1: {name} is reported, unlike")
