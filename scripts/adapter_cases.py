@@ -1,4 +1,4 @@
-"""What an adapter writes for every layout and feature, on a GPU that need not be there."""
+"""What an adapter writes for every layout and feature, as on a GPU; none is needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(archs: Sequence[str], folder: Path, *words: str) -> Iterator[tuple[s
 def _launches(name: str, overrides: list[str], folder: Path) -> Iterator[tuple[str, Command, Path]]:
     settings = settings_of(compose("config", overrides), Machine())
     trainer = trainers.of(settings)
-    if reason := trainer.unavailable(settings):
+    if reason := trainer.check([settings])[0]:
         print(f"{name}: {reason}")
         return
     for launch, directory in in_folders(trainer.launches(settings), folder / name):

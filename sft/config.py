@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sft.errors import ConfigError
+from sft.errors import ConfigError, UnfitError
 
 DTYPES = ("float32", "bfloat16")
 CHECKPOINTING = ("none", "full", "selective")
@@ -18,6 +19,7 @@ EP_BACKENDS = ("all_to_all", "deepep")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 ATTENTION = ("sdpa", "flex")
 LINEAR_ATTENTION = ("torch", "fla")
+DECAY = ("matrices", "all")
 
 
 @dataclass
@@ -25,7 +27,8 @@ class ModelConfig:
     path: str = ""
     """Folder of a transformers checkpoint."""
     dtype: str = "float32"
-    """float32, or bfloat16 parameters with gradients reduced in float32."""
+    """float32, or bfloat16: parameters, and their gradients but while ranks or micro-batches are
+    added up, which is in float32."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped in training."""
     attention: str = "sdpa"
@@ -54,7 +57,10 @@ class DataConfig:
 class OptimConfig:
     lr: float = 1e-4
     weight_decay: float = 0.0
+    decay: str = "matrices"
+    """What decays: matrices (no norms, biases or one-dimensional tensors), or all."""
     max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them as they are."""
     warmup_steps: int = 0
     aux_loss_coef: float = 0.0
     """Of the loss that balances the load of experts."""
@@ -102,6 +108,8 @@ class CheckpointConfig:
     """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
     resume_from: str | None = None
     """A saved checkpoint's folder to go on from."""
+    allow: list[str] = field(default_factory=list)
+    """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
 
 
 @dataclass
@@ -126,24 +134,39 @@ SCHEMA = OmegaConf.structured(Config)  # dear to make; `merge` copies it
 
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
+    return parse(read(path), str(path))
+
+
+def read(path: Path) -> object:
+    """The JSON value in a file; raises `ConfigError`."""
     try:
-        asked = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(asked, dict):
-            raise ConfigError(f"{path} is no JSON object; see sft/config.py for its keys")
-        loaded = OmegaConf.to_object(OmegaConf.merge(SCHEMA, asked))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"{path}: {str(error).splitlines()[0]} (key {error.full_key!r})"
-        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
+
+
+def parse(asked: object, source: str) -> Config:
+    """Check what `source` holds; raises `ConfigError`."""
+    loaded = typed(SCHEMA, asked, source)
     assert isinstance(loaded, Config)
     check(loaded)
     return loaded
+
+
+def typed(schema: DictConfig, asked: object, source: str) -> Any:
+    """JSON values as the schema's dataclass; raises `ConfigError` for an unknown key or type."""
+    if not isinstance(asked, dict):
+        raise ConfigError(f"{source} is no JSON object; see sft/config.py for its keys")
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(schema, asked))
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"{source}: {str(error).splitlines()[0]} (key {error.full_key!r})"
+        ) from None
 
 
 def check(config: Config) -> None:
@@ -163,6 +186,7 @@ def check(config: Config) -> None:
     check_memory(config.memory, layout, config.model.dtype)
     check_ranges(config)
     check_kernels(config.model)
+    check_fault(config.fault)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -189,7 +213,9 @@ def check_ranges(config: Config) -> None:
         raise ConfigError(
             f"model.attention_dropout={config.model.attention_dropout} must be 0 or more, below 1"
         )
-    numbers = {f"optim.{name}": value for name, value in vars(config.optim).items()}
+    if config.optim.decay not in DECAY:
+        raise ConfigError(f"optim.decay={config.optim.decay} must be one of {', '.join(DECAY)}")
+    numbers = {f"optim.{name}": x for name, x in vars(config.optim).items() if name != "decay"}
     for name, value in (numbers | {"seed": config.seed, "data.seed": config.data.seed}).items():
         if not value >= 0:  # NaN is not
             raise ConfigError(f"{name}={value} must be 0 or more")
@@ -199,10 +225,18 @@ def check_ranges(config: Config) -> None:
                 f"checkpoint.save_at={step} is none of the steps from 1 to steps={config.steps}"
             )
     if not config.data.packed and config.layout.world_size > 1:
-        raise ConfigError(
+        raise UnfitError(
             "data.packed=false computes documents one by one, of which ranks have different "
             "numbers; use layout.dp_shard=1 and layout.cp=1"
         )
+
+
+def check_fault(fault: str | None) -> None:
+    """Reject a fault that there is not, or not in that strength; raises `ConfigError`."""
+    if fault is not None:
+        from sft.faults.registry import parse as parse_fault  # nothing of it is there otherwise
+
+        parse_fault(fault)
 
 
 def check_kernels(model: ModelConfig) -> None:
@@ -211,12 +245,12 @@ def check_kernels(model: ModelConfig) -> None:
         if (chosen := getattr(model, key)) not in choices:
             raise ConfigError(f"model.{key}={chosen} must be one of {', '.join(choices)}")
     if model.attention == "flex" and model.attention_dropout:
-        raise ConfigError(
+        raise UnfitError(
             f"model.attention_dropout={model.attention_dropout}: FlexAttention drops nothing; "
             "use model.attention=sdpa"
         )
     if model.linear_attention == "fla" and find_spec("fla") is None:
-        raise ConfigError(
+        raise UnfitError(
             "model.linear_attention=fla needs the package flash-linear-attention; install it "
             "(pip install flash-linear-attention) or use torch"
         )
@@ -232,7 +266,7 @@ def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None
         )
     check_compile(memory)
     if memory.full_offload and layout.world_size == 1:
-        raise ConfigError(
+        raise UnfitError(
             "memory.full_offload needs parameters sharded over ranks; use layout.dp_shard=2"
         )
     if memory.ep_backend == "deepep":
@@ -257,11 +291,11 @@ def check_compile(memory: MemoryConfig) -> None:
 def check_deepep(layout: LayoutConfig, dtype: str) -> None:
     """Whether tokens could reach experts through DeepEP here; raises `ConfigError`."""
     if find_spec("deep_ep") is None:
-        raise ConfigError(
+        raise UnfitError(
             "memory.ep_backend=deepep needs the deep_ep package (github.com/deepseek-ai/DeepEP); "
             "install it or use all_to_all"
         )
     if layout.ep == 1:
-        raise ConfigError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")
+        raise UnfitError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")
     if dtype != "bfloat16":
-        raise ConfigError("memory.ep_backend=deepep moves bfloat16 only; use model.dtype=bfloat16")
+        raise UnfitError("memory.ep_backend=deepep moves bfloat16 only; use model.dtype=bfloat16")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 from sft import checkpoint, data, model
+from sft.accumulation import Sums
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
@@ -33,7 +34,7 @@ class Trainer:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
-        check_device(config.model, ranks.device)
+        check_device(config.model, ranks.device.type)
         self.model = model.load(config)
         apply.place(self.model, config.memory, ranks.device)
         self.balance = balance.Balance(self.model, config, ranks)
@@ -69,11 +70,13 @@ class Trainer:
         self.step += 1
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
+        self.balance.start(batch["padding"])
         # a batch without a token under the loss has a loss of 0, not one of 0 / 0
         loss = self.ranks.sum(self.accumulate(batch, tokens.clamp(min=1)))
         norm, groups = gradients.norms(self.model.named_parameters(), self.ranks)
         gradient = gradients.digest(self.model.parameters(), self.ranks.device)
-        gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
+        clip = gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
+        clipped, _ = gradients.norms(self.model.named_parameters(), self.ranks)
         self.optimizer.step()
         self.scheduler.step()
         self.balance.step()
@@ -85,6 +88,8 @@ class Trainer:
             "loss": loss.item(),
             "grad_norm": norm,
             "grad_norm_groups": groups,
+            "clip_coefficient": clip,
+            "grad_norm_clipped": clipped,
             "lr": lr,
             "tokens": int(tokens.item()),
             "step_seconds": time.perf_counter() - started,
@@ -102,13 +107,16 @@ class Trainer:
         over the global token count, times the ranks: the token-weighted mean over all of them.
         """
         total = torch.zeros((), device=self.ranks.device)
+        sums = Sums(self.model.parameters())
         for rows in self.micro_batches(batch):
             with computing(self.sequence(rows)) as sequence:
                 logits = self.logits(rows, sequence)
                 labels = sequence.local(rows["labels"])
                 loss = token_losses(logits, labels) / tokens
                 (loss * self.ranks.world_size).backward()
+            sums.add()
             total += loss.detach()
+        sums.put()
         return total
 
     def micro_batches(self, batch: Row) -> Iterable[Row]:
@@ -124,7 +132,7 @@ class Trainer:
             position_ids=sequence.local(rows["position_ids"]),
             use_cache=False,  # with a cache, transformers does not keep documents apart
         )
-        return out.logits  # type: ignore[no-any-return]
+        return out.logits
 
     def sequence(self, rows: Row) -> Sequence:
         """What the ranks that share these rows compute together."""
@@ -135,6 +143,7 @@ class Trainer:
             rows["input_ids"],
             self.ranks.cp_group,
             fla=self.config.model.linear_attention == "fla",
+            padding=rows["padding"],
         )
 
     def trained_tokens(self, batch: Row) -> Tensor:

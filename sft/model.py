@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
@@ -20,7 +20,7 @@ from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
-from sft.moe import choices, experts
+from sft.moe import biases, choices, experts
 from sft.tied import share_buffers
 
 HEADS = (
@@ -37,9 +37,10 @@ def load(config: Config) -> PreTrainedModel:
     path = Path(config.model.path)
     published = read_config(path)
     check_fits(published, config.layout)
+    check_holders(published, config.layout, path)
     attention.register()
     ep_implementation(config.memory).register()
-    with offloading.pinned_where_possible(), readable(path):
+    with offloading.pinned_where_possible(), biases.kept_in_float32(), readable(path):
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, config.model.dtype),
@@ -54,10 +55,11 @@ def load(config: Config) -> PreTrainedModel:
     check_whole(report["missing_keys"], path)
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
-    freeze_biases(model)
+    freeze_indexers(model)
     one_dtype_a_group(model)
     tables.reload(model, path)
-    kernels.check_model(config.model, published.model_type, install(model))
+    layers = {kind for kind, replaced in install(model).items() if replaced}
+    kernels.check_model(config.model, published.model_type, layers)
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()
@@ -81,10 +83,10 @@ def check_whole(missing: Collection[str], path: Path) -> None:
         )
 
 
-def freeze_biases(model: nn.Module) -> None:
-    """Freeze routers' correction biases, which transformers' loading on one process thaws."""
+def freeze_indexers(model: nn.Module) -> None:
+    """Freeze what picks keys, which no gradient reaches: what is trained has one."""
     for name, parameter in model.named_parameters():
-        if name.endswith("correction_bias"):
+        if ".indexer." in name:
             parameter.requires_grad_(False)
 
 
@@ -177,6 +179,42 @@ def check_fits(model: PretrainedConfig, layout: LayoutConfig) -> None:
             f"layout.ep={layout.ep} does not divide the model's {count} experts; "
             f"use {largest_divisor(count, layout.ep)}"
         )
+
+
+def check_holders(model: PretrainedConfig, layout: LayoutConfig, path: Path) -> None:
+    """Reject a layout in which a rank has no expert, where transformers cannot load it.
+
+    It stacks the experts that a checkpoint has one by one, of which there must be some. Raises
+    `ConfigError`.
+    """
+    count, world = expert_count(model), layout.world_size
+    if not count or world == 1 or not is_by_expert(path):
+        return
+    fits = [
+        ep
+        for ep in range(1, min(world, count) + 1)
+        if world % ep == count % ep == 0 and holders(count // ep, world // ep) == world // ep
+    ]
+    if layout.ep not in fits:
+        degrees = " or ".join(map(str, fits)) or "fewer ranks"
+        raise ConfigError(
+            f"layout.ep={layout.ep} leaves one of {world} ranks without any of the model's {count} "
+            f"experts; use {degrees}"
+        )
+
+
+def holders(count: int, ranks: int) -> int:
+    """How many of the ranks that share `count` experts get one: all get as many but the last."""
+    return -(-count // -(-count // ranks))
+
+
+def is_by_expert(path: Path) -> bool:
+    """Whether a checkpoint has its experts one by one."""
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, "pt") as opened:
+            if any(".experts.0." in key for key in opened.keys()):  # noqa: SIM118
+                return True
+    return False
 
 
 def head_counts(model: PretrainedConfig) -> list[tuple[str, int]]:

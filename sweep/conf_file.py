@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sweep.case.labels import Case
-from sweep.errors import RequestError
+from sweep.errors import RequestError, refusing
 
 
 def read(path: Path, parse: Callable[[str], Any] = yaml.safe_load) -> Any:
@@ -38,13 +39,40 @@ Pattern = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 
 
 class OfCases(BaseModel):
-    """An entry that says something of some cases."""
+    """An entry of a list that people keep: something that is known of some cases."""
 
     model_config = ConfigDict(extra="forbid")
 
     case: str = Field(min_length=1)  # glob on the case's id
     trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
+    place: str  # file and line
 
     def names(self, case: Case) -> bool:
         """Whether it is about that case."""
         return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
+
+
+Entry = TypeVar("Entry", bound=OfCases)
+
+
+def entries(paths: Iterable[Path], kind: type[Entry]) -> list[Entry]:
+    """All entries of the files; raises RequestError with the line of what is wrong."""
+    return [entry for path in paths for entry in _in_file(path, kind)]
+
+
+@cache
+def _in_file(path: Path, kind: type[Any]) -> list[Any]:
+    values, node = read(path), read(path, yaml.compose)
+    if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
+        raise RequestError(f"{path}: say a list of entries, or [] for none")
+    lines = [item.start_mark.line + 1 for item in node.value]
+    return [_entry(path, line, value, kind) for line, value in zip(lines, values, strict=True)]
+
+
+def _entry(path: Path, line: int, value: Any, kind: type[Any]) -> Any:
+    where, keys = f"{path}: line {line}", [key for key in kind.model_fields if key != "place"]
+    if not isinstance(value, dict) or "place" in value:
+        raise RequestError(f"{where}: say {', '.join(keys)} alone")
+    with refusing(where):
+        place = f"{path.parent.name}/{path.name} line {line}"
+        return kind.model_validate({**value, "place": place})

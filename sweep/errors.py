@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +25,26 @@ class Interrupted(BaseException):
     """The job was told to stop (SIGTERM); as KeyboardInterrupt, not an Exception."""
 
 
-def reason(error: ValidationError, separator: str = ".") -> str:
+@contextmanager
+def refusing(where: object, step: str = "") -> Iterator[None]:
+    """Raise RequestError for text that is damaged or no such thing: where, why and what to do."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        why = reason(error)
+    except ValueError as error:  # no JSON, or not in UTF-8
+        why = str(error)
+    else:
+        return
+    raise RequestError(f"{where}: {why}" + (f"; {step}" if step else "")) from None
+
+
+def reason(error: ValidationError) -> str:
     """The first complaint, as a few words that begin with the key that it is about."""
     first = error.errors()[0]
-    where = separator.join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
@@ -68,8 +86,8 @@ def told(error: BaseException) -> tuple[str, int]:
         case MemoryError():
             return f"out of memory; {_OF_THE_MACHINE[errno.ENOMEM]}", 3
     traceback.print_exception(error)
-    said = " ".join(str(error).split())
-    return f"a fault of the sweep itself, please report the lines above: {_kind(error)}: {said}", 3
+    line = " ".join(str(error).split())
+    return f"a fault of the sweep itself, please report the lines above: {_kind(error)}: {line}", 3
 
 
 def of_system(error: OSError) -> str:

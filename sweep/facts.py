@@ -12,10 +12,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep.case.labels import Case, plain
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
@@ -30,6 +30,8 @@ class Step(BaseModel):
     step: int = Field(gt=-(2**31), lt=2**31)  # a store keeps no other
     loss: float
     grad_norm: float | None = None  # before clipping; None: the trainer has none
+    clip_coefficient: float | None = None  # that gradients were multiplied by
+    grad_norm_clipped: float | None = None  # measured after that
     lr: float | None = None
     # that the loss was taken over, in the global batch
     tokens: int | None = Field(default=None, gt=-(2**63), lt=2**63)
@@ -39,6 +41,7 @@ class Step(BaseModel):
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
+    params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     sequence_digests: list[str] = Field(default_factory=list)  # one a rank, of its rows unsplit
@@ -116,6 +119,11 @@ class LaunchFacts(BaseModel):
     stopped: int = 0  # processes that were still there at the end, and were killed
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
 
 
 @dataclass(frozen=True)
@@ -200,12 +208,8 @@ def load(case_dir: Path) -> Facts | None:
     path = case_dir / "facts.json"
     if not path.is_file():
         return None
-    try:
+    with refusing(path, "move it away, and the case has no result"):
         return Facts.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise RequestError(
-            f"{path}: {reason(error)}; move it away, and the case has no result"
-        ) from None
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sft.faults.patching import Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.moe.balance import AuxiliaryLoss
 
@@ -11,7 +10,6 @@ LOSS = "loss = token_losses(logits, labels) / tokens"
 LABELS = 'labels = sequence.local(rows["labels"])'
 
 
-@fault("prime#1957", "verl#2857", strength="how far from the right count", strengths=(1, 0.05))
 def loss_local_mean(at: Plant) -> None:
     """Each rank takes the mean over its own tokens, and the ranks' means are averaged."""
     at.edit(
@@ -24,13 +22,11 @@ def loss_local_mean(at: Plant) -> None:
     )
 
 
-@fault("mc#673", strength="factor on the count, 0 for the ranks of a sequence", strengths=(0, 1.01))
 def loss_count_times_cp(at: Plant) -> None:
     """The tokens of a sequence are counted on every rank that shares it."""
     at.edit(Trainer, "accumulate", LOSS, f"{LOSS} / (_planted.strength or self.config.layout.cp)")
 
 
-@fault("mc#906", "prime#1957")
 def loss_no_accumulation_divide(at: Plant) -> None:
     """Means over micro-batches are summed, and not divided by their number."""
     at.edit(
@@ -41,7 +37,6 @@ def loss_no_accumulation_divide(at: Plant) -> None:
     )
 
 
-@fault("am#1408", strength="factor, 0 for the data-parallel ranks", strengths=(0, 1.1))
 def aux_loss_times_dp(at: Plant) -> None:
     """The auxiliary loss is scaled by the number of data-parallel ranks."""
     at.edit(
@@ -52,7 +47,6 @@ def aux_loss_times_dp(at: Plant) -> None:
     )
 
 
-@fault("am#3544", strength="share", strengths=(1, 0.1))
 def aux_loss_dropped(at: Plant) -> None:
     """The auxiliary loss is reported, but its gradient is not in the router's."""
     at.edit(
@@ -63,7 +57,6 @@ def aux_loss_dropped(at: Plant) -> None:
     )
 
 
-@fault("hf#36607", strength="tokens at the edge", strengths=(1, 2))
 def labels_shifted_in_shard(at: Plant) -> None:
     """Labels are shifted inside of a rank's slice, so that its last token has none."""
     at.edit(
@@ -76,7 +69,6 @@ def labels_shifted_in_shard(at: Plant) -> None:
     )
 
 
-@fault("hf#48493", strength="share of the row", strengths=(1, 0.1))
 def labels_shifted_twice(at: Plant) -> None:
     """Labels that the data shifted already are shifted again."""
     at.edit(

@@ -7,10 +7,8 @@ from torch import nn
 
 from sft import loop
 from sft.faults.patching import Plant
-from sft.faults.registry import fault
 
 
-@fault("pt#149205", strength="share of the tensors", strengths=(1, 0.1))
 def optimizer_before_sharding(at: Plant) -> None:
     """The optimizer was made before the model was sharded, and owns tensors that nobody uses."""
 
@@ -24,7 +22,6 @@ def optimizer_before_sharding(at: Plant) -> None:
     at.after(loop, "make_optimizer", old)
 
 
-@fault("acc#3256", strength="tensors", strengths=(1, 5))
 def param_group_dropped(at: Plant) -> None:
     """Some parameters are in no group of the optimizer."""
 

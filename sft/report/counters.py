@@ -73,12 +73,12 @@ def passes_on(operator: CustomOpDef, inputs: int) -> None:
 
 def counted(x: Tensor, name: str, amount: float = 1) -> Tensor:
     """`x` (a copy: an operator may not return its input), counted whenever it is computed."""
-    return torch.ops.sft.counted(x, name, float(amount))  # type: ignore[no-any-return]
+    return torch.ops.sft.counted(x, name, float(amount))
 
 
 def counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
     """`x` (a copy), with the number of marked places counted whenever it is computed."""
-    return torch.ops.sft.counted_marks(x, name, marks)  # type: ignore[no-any-return]
+    return torch.ops.sft.counted_marks(x, name, marks)
 
 
 @torch.library.custom_op("sft::counted", mutates_args=())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from sweep.case.labels import Case, plain, restored
 from sweep.case.planned import Planned
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import write_json
 
 NAME = "case.json"
@@ -43,13 +43,11 @@ def write(one: Planned, case_dir: Path) -> None:
 def read(case_dir: Path) -> CaseFile:
     """Read case.json; raises RequestError for one that is gone or damaged."""
     path = case_dir / NAME
-    try:
-        return CaseFile.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    if not exists(case_dir):
         hint = "name the suite that the case is of (suite=...), or start another sweep"
-        raise RequestError(f"{path} is gone: {hint}") from None
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None
+        raise RequestError(f"{path} is gone: {hint}")
+    with refusing(path, "move the case's folder away"):
+        return CaseFile.model_validate_json(path.read_bytes())
 
 
 def exists(case_dir: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from sweep import processes
 from sweep.case import file as case_file
 from sweep.case.planned import Planned
-from sweep.errors import RequestError
+from sweep.errors import RequestError, refusing
 from sweep.files import write_json
 
 PLAN = "sweep.json"
@@ -62,12 +62,10 @@ def find(outputs: Path, sweep_id: str) -> Path:
 def read_plan(folder: Path) -> dict[str, Any]:
     """sweep.json; raises RequestError for one that is damaged."""
     path = folder / PLAN
-    try:
+    with refusing(path, "move the sweep's folder away"):
         plan: Any = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise RequestError(f"{path}: {error}; move the sweep's folder away") from None
-    if not isinstance(plan, dict):
-        raise RequestError(f"{path}: not a plan; move the sweep's folder away")
+        if not isinstance(plan, dict):
+            raise ValueError("not a plan")
     return plan
 
 

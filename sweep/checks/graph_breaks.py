@@ -81,7 +81,7 @@ def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Ite
     for launch in facts.launches:
         if launch.compiler and launch.compiler.recompiles:
             yield f"{launch.name}: {_recompiled(launch)}"
-    if all(launch.exit_code == 0 for launch in facts.launches):
+    if all(launch.ended_well for launch in facts.launches):
         yield from (_gone(entry) for entry in known if not any(map(entry.covers, found)))
 
 
@@ -96,7 +96,7 @@ def _said(what: str, found: Sequence[Happening]) -> str:
 
 
 def _gone(entry: KnownBreak) -> str:
-    return f"no longer broken, delete it from conf/{known_breaks.FILE}: {entry}"
+    return f"no longer broken, delete {entry.place}: {entry}"
 
 
 def _folder(facts: Facts, found: Sequence[Happening]) -> str:

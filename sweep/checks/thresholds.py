@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import conf_file
 from sweep.case.labels import Case
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import conf_files
 
 FILE = "thresholds.yaml"
@@ -117,7 +117,5 @@ def _checked(found: Any, path: Path) -> Table:
     limits = found.copy() if isinstance(found, dict) else found
     of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
                  if isinstance(limits, dict) and name in limits}  # fmt: skip
-    try:
+    with refusing(path):
         return Table.model_validate(of_checks | {"thresholds": limits})
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}") from None

@@ -14,8 +14,6 @@ from sweep.facts import Facts, Happening
 from sweep.judge import Verdict
 from sweep.store import CaseRecord
 
-RAN_WELL = (Verdict.PASSED, Verdict.KNOWN)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -117,7 +115,7 @@ def verdict_of(case: CaseRecord) -> str:
 
 def is_good(case: CaseRecord) -> bool:
     """Whether it ran, and as it should."""
-    return verdict_of(case) in RAN_WELL
+    return verdict_of(case) in [verdict for verdict in Verdict if verdict.ran_well]
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:

@@ -27,9 +27,14 @@ class Verdict(StrEnum):
     TIMED_OUT = "timed_out"
 
     @property
+    def ran_well(self) -> bool:
+        """Whether the case ran, and as it is expected to."""
+        return self in (Verdict.PASSED, Verdict.KNOWN)
+
+    @property
     def good(self) -> bool:
         """Whether a sweep of such cases exits 0. An unavailable case is shown, not failed."""
-        return self in (Verdict.PASSED, Verdict.KNOWN, Verdict.UNAVAILABLE)
+        return self.ran_well or self is Verdict.UNAVAILABLE
 
 
 class Judgement(BaseModel):

@@ -17,6 +17,7 @@ from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.files import config_dir_of
 from sweep.schema import LaunchMode, Settings
+from sweep.trainers.base import Trainer
 
 Compose = Callable[[Sequence[str]], DictConfig]
 NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
@@ -35,34 +36,61 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        one = resolved(overrides, compose(overrides), machine, _suffix(overrides, varying))
         planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
-    return list(planned.values())
+    return checked(list(planned.values()))
 
 
-def plan_one(
+def plan_one(overrides: Sequence[str], config: DictConfig, machine: Machine) -> Planned:
+    """One composed combination as a case."""
+    [one] = checked([resolved(overrides, config, machine)])
+    return one
+
+
+def resolved(
     overrides: Sequence[str], config: DictConfig, machine: Machine, suffix: str = ""
 ) -> Planned:
-    """One composed combination as a case."""
+    """One composed combination as a case of which the trainer was not asked yet (`checked`)."""
     settings = settings_of(config, machine)
     case = case_of(settings, suffix)
     settings = replace(settings, case_id=case.id)
-    unavailable = _unavailable(settings) or _too_large(settings, config, machine)
-    return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv)[0])
+    too_large = _too_large(settings, config, machine)
+    return Planned(case, settings, tuple(overrides), too_large, config_dir_of(sys.argv)[0])
 
 
-def _unavailable(settings: Settings) -> str | None:
-    trainer = trainers.of(settings)
+def checked(planned: Sequence[Planned]) -> list[Planned]:
+    """The cases with why each cannot run, if so; each adapter is asked once, for all of its cases.
+
+    Raises RequestError for what could run nowhere.
+    """
+    adapters = dict.fromkeys(one.settings.trainer.adapter for one in planned)
+    reasons: dict[str, str | None] = {}
+    for name in adapters:
+        cases = [one.settings for one in planned if one.settings.trainer.adapter == name]
+        reasons |= _reasons(trainers.load(name), cases)
+    return [replace(one, unavailable=reasons[one.case.id] or one.unavailable) for one in planned]
+
+
+def _reasons(trainer: Trainer, cases: Sequence[Settings]) -> dict[str, str | None]:
+    """Case id -> why the trainer cannot run it, if so."""
+    reasons = {str(case.case_id): _not_started(trainer, case) for case in cases}
+    startable = [case for case in cases if reasons[str(case.case_id)] is None]
+    for case, reason in zip(startable, trainer.check(startable), strict=True):
+        reasons[str(case.case_id)] = reason
+        if reason is None and trainer.needs_checkpoint(case):
+            _check_arch(case.arch.name)
+    return reasons
+
+
+def _not_started(trainer: Trainer, settings: Settings) -> str | None:
+    """What the adapter has no way to start."""
     if settings.fault is not None and settings.trainer.adapter != "sft":
         return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
-    reason = trainer.unavailable(settings)
-    if reason is None and trainer.needs_checkpoint(settings):
-        _check_arch(settings.arch.name)
-    return reason
+    return None
 
 
 def _check_arch(name: str) -> None:

@@ -14,7 +14,7 @@ from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.judge import findings
-from sweep.plan import Compose, plan_one, suite, varying_keys
+from sweep.plan import Compose, checked, resolved, suite, varying_keys
 from sweep.slurm import jobs
 
 Shard = tuple[int, int] | None
@@ -56,12 +56,12 @@ class Earlier:
         files = {case_id: self._file(case_id) for case_id in self._cases}
         varying = varying_keys([file.overrides for file in files.values()])
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
-        found = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)
+        found = [_renamed(resolved(overrides, compose(overrides), machine), case_id)
                  for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
         if not found:
             words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
             raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")
-        return found
+        return checked(found)
 
     def its_own(self, planned: Sequence[Planned], shard: Shard = None) -> list[Planned]:
         """Those of a suite's cases that it has; raises RequestError if it was of something else."""

@@ -57,7 +57,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         asked=facts_file.asked_of(settings),
     )
     try:
-        Launcher(settings, case_dir, stream).run_all(facts)
+        CaseLaunches(settings, case_dir, stream).run_all(facts)
     except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
         facts.error = f"interrupted: {error or 'Ctrl-C'}"
@@ -73,7 +73,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
 
 
 @dataclass(frozen=True)
-class Launcher:
+class CaseLaunches:
     """Starts the launches of a case, one after the other."""
 
     settings: Settings
@@ -100,7 +100,7 @@ class Launcher:
                 command = self.trainer.command(self.settings, one.repeats or one, directory, model)
                 done = self.run(one, command, directory, server)
                 facts.launches.append(done)
-                if done.exit_code != 0 or done.timed_out:
+                if not done.ended_well:
                     break
 
     def run(
@@ -108,9 +108,9 @@ class Launcher:
     ) -> LaunchFacts:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
-        env = launch.environment(settings.device.value, settings.gpus) | command.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | command.env
         if settings.feature.compile:
-            env = log.environment(env)
+            env = log.log_variables(env)
         done = launch.run(one, Command(command.argv), directory, env, watch, server)
         if done.refused and settings.launch.mode is None:
             reason = done.refused
@@ -134,7 +134,7 @@ class Launcher:
         program = warm.program_of(settings)
         if program is None:
             return contextlib.nullcontext()
-        env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | settings.trainer.env
         # A server of the sweep was started without the case's own environment, and much of that is
         # read when a library is imported.
         return warm.serving(program, env, self.case_dir / warm.LOG, shared=not settings.trainer.env)

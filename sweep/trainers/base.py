@@ -42,8 +42,15 @@ class Trainer(Protocol):
     """An adapter. It never imports its trainer: it writes a config file and reads the output."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """Why this trainer or this machine cannot run the case; None if it can."""
-        ...
+        """Why this trainer or this machine cannot run the case; None if it can.
+
+        Raises RequestError for a setting that is wrong whatever the case.
+        """
+        return None
+
+    def check(self, cases: Sequence[Settings]) -> list[str | None]:
+        """`unavailable` of all cases of a plan; an adapter that asks its trainer asks once."""
+        return [self.unavailable(settings) for settings in cases]
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Whether a seeded checkpoint of the arch has to be there first."""

@@ -13,6 +13,7 @@ from rich.console import Console
 from sweep.compare import __main__ as command
 from sweep.compare import page
 from sweep.compare.page import Page
+from sweep.compare.rows import is_good
 from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
@@ -147,8 +148,8 @@ def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Mak
     odd = Happening(frame="x.py:1", reason="a | b <c>", ranks={"0": 1})
     text = page.markdown(compared([case()], [case(breaks=[odd], seconds=1.5)]))
     assert text.startswith("# 1 regression in 1 cases\n\n- base 20260101-000000 (nightly)\n")
-    assert "a \\| b &lt;c>" in text
-    assert f"| {CASE.id} | passed | 2.500000 | 0 | 0 | 1 > 1.5 | 2 | 10 > 15 |" in text
+    assert "a \\| b \\<c\\>" in text
+    assert f"| {CASE.id} | passed | 0 | 0 | 1.50 | 1.00 | 1.50 |" in text
 
 
 def test_versions_that_moved_are_told() -> None:
@@ -200,3 +201,12 @@ def test_the_command_gates_by_its_exit_code(
     ):
         assert command.main([*wrong, where]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ran_well"),
+    [("passed", True), ("known", True), ("unavailable", False), ("failed", False), ("new", False)],
+)
+def test_a_case_that_never_ran_did_not_run_well(verdict: str, ran_well: bool) -> None:
+    record = CaseRecord("run", 0.0, "FINISHED", {"case_id": "a", "verdict": verdict}, {}, {}, None)
+    assert is_good(record) is ran_well

@@ -22,6 +22,23 @@ def test_a_case_compiled_as_long_as_its_slowest_rank(make_facts: Callable[..., F
     assert make_facts([step(1)]).compile_seconds is None
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "timed_out", "ended_well"),
+    [
+        (0, False, True),
+        (0, True, False),
+        (1, False, False),
+        (-9, True, False),
+        (None, False, False),
+    ],
+)
+def test_a_launch_ended_well_with_code_0_and_by_itself(
+    make_facts: Callable[..., Facts], exit_code: int | None, timed_out: bool, ended_well: bool
+) -> None:
+    [launch] = make_facts(exit_code=exit_code, timed_out=timed_out).launches
+    assert launch.ended_well is ended_well
+
+
 def test_figures_that_are_not_finite_survive_the_disk(
     tmp_path: Path, make_facts: Callable[..., Facts]
 ) -> None:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import report
+from sweep import conf_file, report
 from sweep.checks import Context, Finding, Outcome, known_breaks
 from sweep.checks import graph_breaks as the_check
 from sweep.errors import RequestError
@@ -35,7 +35,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     def write(text: str) -> None:
         (tmp_path / known_breaks.FILE).write_text(text)
         use_folders(monkeypatch, known_breaks, tmp_path)
-        known_breaks._entries.cache_clear()
+        conf_file._in_file.cache_clear()
 
     return write
 
@@ -141,16 +141,17 @@ def test_an_entry_of_another_case_line_or_reason_does_not_cover_it(
 
 
 def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
-    compiled_facts: Make, known: Callable[[str], None]
+    compiled_facts: Make, known: Callable[[str], None], tmp_path: Path
 ) -> None:
     known(ENTRY)
     found = finding(compiled_facts())
     assert found.outcome is Outcome.PASS
     assert found.message == (
-        "no longer broken, delete it from conf/known_graph_breaks.yaml:"
+        f"no longer broken, delete {tmp_path.name}/known_graph_breaks.yaml line 1:"
         " sft/moe/experts.py:*: Data-dependent (https://x/1)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
+    assert finding(compiled_facts(timed_out=True)).message == ""
 
 
 @pytest.mark.parametrize(
@@ -183,13 +184,14 @@ def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
     ("text", "said"),
     [
         ("{", "while parsing"),
-        ("a: 1", "a valid list"),
+        ("a: 1", "say a list of entries"),
         (
             '- {case: a, frame: b, reason: "(", why: c}',
             "reason: Value error, not a regular",
         ),
-        ("- {case: a, frame: b, reason: c}", "entry 0 why: Field required"),
-        ("- {case: a, frame: b, reason: c, why: d, when: e}", "entry 0 when: Extra inputs"),
+        ("- {case: a, frame: b, reason: c}", "line 1: why: Field required"),
+        ("- {case: a, frame: b, reason: c, why: d, when: e}", "line 1: when: Extra inputs"),
+        ("- text", "line 1: say case, trainer, frame, reason, why, issue alone"),
     ],
 )
 def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
@@ -203,7 +205,7 @@ def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
 
 
 def test_the_list_that_ships_can_be_read() -> None:
-    known_breaks._entries.cache_clear()
+    conf_file._in_file.cache_clear()
     assert known_breaks.entries(), "those of transformers' Trainer"
     assert known_breaks.of_case(CASE) == [], "which the built-in trainer does not have"
 
