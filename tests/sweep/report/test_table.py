@@ -15,9 +15,9 @@ from sweep.checks import Finding, Outcome
 from sweep.files import write_json
 from sweep.judge import Verdict
 from sweep.report import Result, markdown, show
+from sweep.report.html import page
 from sweep.report.junit import junit
 from sweep.report.looks import LOOKS
-from sweep.report.page import page
 from sweep.report.runs import RECORDED, Run
 from tests.sweep.report.conftest import FOLDER, SERVER, MakeResult
 
