@@ -24,7 +24,7 @@ from sft.moe import balance, choices
 from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks
-from sft.report import counters, gradients, operators, shards
+from sft.report import about, counters, gradients, operators, shards
 from sft.report.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
 
 
@@ -225,4 +225,7 @@ def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
 
 def make_loader(config: Config, ranks: Ranks) -> Loader:
     """This rank's rows; ranks that share a sequence load the same."""
-    return Loader(packed_rows(config), config.data, config.layout.dp_shard, ranks.dp_rank)
+    rows = packed_rows(config)
+    if ranks.rank == 0:
+        about.write(Path(config.output_dir), rows)
+    return Loader(rows, config.data, config.layout.dp_shard, ranks.dp_rank)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from sweep.case.labels import Case
-from sweep.errors import RequestError, refusing
+from sweep.errors import RequestError, refusing, unknown
+from sweep.files import choices_of
 
 
 def read(path: Path, parse: Callable[[str], Any] = yaml.safe_load) -> Any:
@@ -34,6 +35,7 @@ def _compiles(value: str) -> str:
     return value
 
 
+GLOB = "*?["
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """Text that is a regular expression, checked when its file is read."""
 
@@ -46,6 +48,15 @@ class OfCases(BaseModel):
     case: str = Field(min_length=1)  # glob on the case's id
     trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
     place: str  # file and line
+
+    @field_validator("case")
+    @classmethod
+    def _is_of_an_arch(cls, value: str) -> str:
+        """An id begins with its arch: one that is written out must be there."""
+        arch = value.partition("-")[0]
+        if not set(arch) & set(GLOB) and arch not in (archs := choices_of("arch")):
+            raise ValueError(unknown("arch", arch, archs))
+        return value
 
     def names(self, case: Case) -> bool:
         """Whether it is about that case."""

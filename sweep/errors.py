@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ def reason(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """`there is no figure los: did you mean loss?`, or what there is where none is near."""
+    choices = list(known)
+    near = get_close_matches(name, choices)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(choices)}"
+    return f"there is no {kind} {name}; {hint}"
 
 
 ELSEWHERE = "name another folder with outputs=..."

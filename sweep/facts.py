@@ -14,12 +14,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sweep.case.identity import Identity
 from sweep.case.labels import Case, plain
-from sweep.errors import refusing
+from sweep.errors import RequestError, refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
-SCHEMA = 1
+SCHEMA = 2  # 1: without an identity
 
 
 class Step(BaseModel):
@@ -140,12 +141,13 @@ DIED = JobEnd("the job died without leaving a result")
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
-    schema_version: int = SCHEMA
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     sweep_id: str
     case: Case
     started: float
     seconds: float
-    environment: dict[str, str]
+    environment: dict[str, str]  # provenance: versions, host, digests of the code and rules used
+    identity: Identity | None = None  # None: unknown, as in facts of schema 1
     vocab_size: int | None = None
     # what the trainer was asked for: degrees, and the feature's settings
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
@@ -206,10 +208,30 @@ def save(facts: Facts, case_dir: Path) -> None:
 def load(case_dir: Path) -> Facts | None:
     """Read facts.json; None if the case left none; raises RequestError for one that is damaged."""
     path = case_dir / "facts.json"
-    if not path.is_file():
-        return None
-    with refusing(path, "move it away, and the case has no result"):
-        return Facts.model_validate_json(path.read_bytes())
+    return parse(path.read_bytes(), path) if path.is_file() else None
+
+
+def parse(text: str | bytes, where: object) -> Facts:
+    """Facts from JSON; raises RequestError for text that is damaged, or of a newer schema.
+
+    Facts of an older schema are read as they are: what they lack is unknown.
+    """
+    if (version := _schema_of(text)) > SCHEMA:
+        raise RequestError(
+            f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
+            " update trainer-sweep"
+        )
+    with refusing(where, "move it away, and the case has no result"):
+        facts = Facts.model_validate_json(text)
+    return facts.model_copy(update={"schema_version": SCHEMA})
+
+
+def _schema_of(text: str | bytes) -> int:
+    """The schema version that the text names; 0 where it names none."""
+    try:
+        return int(json.loads(text)["schema_version"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

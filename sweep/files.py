@@ -44,6 +44,18 @@ def conf_files(*names: str) -> list[Path]:
     return files_in([conf_dir()] if own is None else [conf_dir(), own], *names)
 
 
+def conf_files_of(group: str) -> list[Path]:
+    """The files of a group of the configuration, as `arch`: the tool's, then one's own."""
+    own = own_conf_dir()
+    folders = [conf_dir()] if own is None else [conf_dir(), own]
+    return [path for folder in folders for path in sorted((folder / group).glob("*.yaml"))]
+
+
+def choices_of(group: str) -> list[str]:
+    """The names in a group of the configuration."""
+    return sorted({path.stem for path in conf_files_of(group)})
+
+
 def files_in(folders: Sequence[Path], *names: str) -> list[Path]:
     """The files of these names, folder by folder; all but the first may be missing."""
     found = [folder / name for folder in folders for name in names]

@@ -23,19 +23,20 @@ class CaseFile(BaseModel):
     overrides: list[str] = Field(default_factory=list)
     unavailable: str | None = None
     config_dir: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)  # added to its job's
 
     @property
     def planned(self) -> Planned:
         """The case as its plan had it."""
         return Planned(self.case, restored(self.settings), tuple(self.overrides), self.unavailable,
-                       self.config_dir)  # fmt: skip
+                       self.config_dir, self.env)  # fmt: skip
 
 
 def write(one: Planned, case_dir: Path) -> None:
     """Write case.json."""
     file = CaseFile(
         case=one.case, settings=plain(one.settings), overrides=list(one.overrides),
-        unavailable=one.unavailable, config_dir=one.config_dir,
+        unavailable=one.unavailable, config_dir=one.config_dir, env=dict(one.env),
     )  # fmt: skip
     write_json(case_dir / NAME, file.model_dump())
 

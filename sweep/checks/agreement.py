@@ -34,16 +34,12 @@ def _runs(facts: Facts) -> list[Facts]:
 
 def judged(compared: Comparison) -> tuple[Outcome, str]:
     """Whether they agree, and what differs first."""
+    if unlike := peers.other_checkpoint(compared.reference, compared.facts):
+        return Outcome.INCONCLUSIVE, f"not comparable with {compared.name}: {unlike}"
     if not compared.pairs:
         return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
     try:
-        beyond = (
-            compared.other_batch()
-            or compared.other_figures()
-            or compared.other_buffers()
-            or compared.too_far()
-            or compared.too_many_choices()
-        )
+        beyond = compared.other_batch() or compared.beyond()
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if not compared.reports_batches:

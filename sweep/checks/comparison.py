@@ -21,6 +21,12 @@ from sweep.facts import Facts, Step
 CLIPPING = ("clip_coefficient", "grad_norm_clipped")
 FIGURES = ("loss", "grad_norm", "aux_loss", *CLIPPING)
 AFTER = "loss_after_choice"
+GROUP = "grad_norm_"
+GROUPS = ("experts", "router", "norm", "embedding", "head", "attention", "mlp")
+"""The built-in trainer's groups of parameters; others may have their own."""
+
+LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER)
+"""What may have a threshold."""
 
 
 @dataclass(frozen=True)
@@ -136,23 +142,30 @@ class Comparison:
             f" experts or keys than in {self.name}; threshold {limit.value:g} ({limit.source})"
         )
 
+    def beyond(self) -> str:
+        """What differs by more than it may; empty if nothing does. RequestError as `too_far`."""
+        return (
+            self.other_figures()
+            or self.other_buffers()
+            or self.too_far()
+            or self.too_many_choices()
+        )
+
     def too_far(self) -> str:
-        """What goes wrong first, and the names of what else does; empty if nothing does.
+        """The figure farthest beyond its threshold, and which others are; empty if none is.
 
         Raises RequestError where a threshold is missing.
         """
-        found = []
-        for order, one in enumerate(self.series):
-            limit = thresholds.of_case(self.check, _figures(one), self.facts.case)
-            step = one.first_beyond(limit)
-            if step is not None:
-                found.append((step, order, limit))
+        limits = [(one, thresholds.of_case(self.check, _figures(one), self.facts.case))
+                  for one in self.series]  # fmt: skip
+        found = [(one, limit) for one, limit in limits if one.first_beyond(limit) is not None]
         if not found:
             return self._too_far_after()
-        _, first, limit = min(found, key=lambda one: one[:2])
-        others = [self.series[order].name for _, order, _ in found if order != first]
-        also = f"; also beyond theirs: {', '.join(others)}" if others else ""
-        return self.series[first].said(limit, "", self.name) + also
+        found.sort(key=lambda pair: pair[0].margin(pair[1]), reverse=True)
+        (worst, its_limit), *others = found
+        named = ", ".join(f"{one.name} ({one.margin(limit):.2g} times)" for one, limit in others)
+        also = f"; also beyond their thresholds: {named}" if named else ""
+        return worst.said(its_limit, "", self.name) + also
 
     def margin(self) -> float | None:
         """How many times its threshold the farthest figure is; None if none can be compared."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from sweep.checks import finite
+from sweep.checks import comparable, finite
 from sweep.facts import Facts
 
 BASE = ("none", "base", "none_resume", "resume", "none_resume_twice", "resume_twice")
 """What runs a layout as it is; a resume does by its first launch."""
 
-LABELS = ("arch", "scale", "dtype", "device", "seed", "trainer", "variation")
+AXES = ("layout", "feature", "fault")
+"""In what a case and its reference may differ."""
 
 
 def candidates(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
@@ -65,6 +66,11 @@ def referring(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
     return sorted(found, key=_rank)
 
 
+def other_checkpoint(one: Facts, facts: Facts) -> str:
+    """`checkpoint 1a > 2b` where a reference trained another one; empty if it did not."""
+    return comparable.unlike(one, facts, (*_axes(one, facts), "data"))
+
+
 def is_whole(facts: Facts) -> bool:
     """Whether the first launch left every step, finite: a broken case is no reference."""
     return bool(facts.launches) and not finite.problem(facts.launches[0])
@@ -77,8 +83,14 @@ def _may_refer(one: Facts, facts: Facts) -> bool:
     return _has_plainer_layout(facts, one) or (_is_base(facts) and not _is_base(one))
 
 
+def _axes(one: Facts, facts: Facts) -> comparable.Axes:
+    """A feature may ask for more steps."""
+    has_more = one.asked.get("min_steps") or facts.asked.get("min_steps")
+    return (*AXES, "steps") if has_more else AXES
+
+
 def _is_alike(one: Facts, facts: Facts) -> bool:
-    is_same = all(getattr(one.case, name) == getattr(facts.case, name) for name in LABELS)
+    is_same = not comparable.unlike(one, facts, (*_axes(one, facts), *comparable.PRODUCED))
     return is_same and one.case.fault is None
 
 

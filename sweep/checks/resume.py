@@ -27,6 +27,8 @@ EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     (BUFFERS, lambda step: step.buffers_digest),
 )
 Limited = tuple[Series, Threshold]
+LIMITED = ("loss", "grad_norm")
+"""What may have a threshold."""
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:

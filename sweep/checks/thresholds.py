@@ -15,6 +15,7 @@ from sweep.errors import RequestError, refusing
 from sweep.files import conf_files
 
 FILE = "thresholds.yaml"
+SPECIAL = ("arch", "trainer")  # thresholds of their own, within another
 CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
 
 
@@ -98,17 +99,32 @@ def _merged(found: Any, over: Any) -> Any:
     return merged
 
 
+def _replaced(shipped: Any, own: Any) -> Any:
+    """`shipped` with one's own: a value replaces the shipped one with its mean and its source.
+
+    What is shipped for single architectures and trainers stays.
+    """
+    if not isinstance(shipped, dict) or not isinstance(own, dict):
+        return own
+    kept = {key: shipped[key] for key in SPECIAL if key in shipped} if "value" in own else shipped
+    return kept | {key: _replaced(kept.get(key), value) for key, value in own.items()}
+
+
 @cache
 def table() -> Table:
     """All files, checked; raises RequestError naming what is wrong in them.
 
     What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
     """
+    shipped: Any = {}
     found: Any = {}
+    folder = None
     for path in conf_files(FILE, CALIBRATED):
+        if path.parent != folder:
+            shipped, found, folder = _replaced(shipped, found), {}, path.parent
         said = conf_file.read(path)
         found = _merged(found, said if said is not None or not found else {})  # some may be empty
-        checked = _checked(found, path)
+        checked = _checked(_replaced(shipped, found), path)
     return checked
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from sweep import schema
 from sweep.cli import completion
@@ -30,6 +30,7 @@ def main() -> int:
         print(usage())
         return 0
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
+    task = Task()
     run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
     try:
         if completion.FLAGS & set(sys.argv[1:]):
@@ -41,7 +42,7 @@ def main() -> int:
         return ended.code if isinstance(ended.code, int) else 2
     except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
         return _answer(error)
-    return 0
+    return task.exit_code
 
 
 def options_first(argv: list[str]) -> list[str]:
@@ -71,25 +72,33 @@ def refuse(message: str) -> NoReturn:
     raise RequestError(f"{message}; python -m sweep --help shows examples")
 
 
-def task(config: DictConfig) -> None:
-    """One composed case, in the foreground: what Hydra calls without `-m`."""
-    try:
-        code = _foreground(config)
-    except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
-        code = _answer(error)
-    sys.exit(code)
+class Task:
+    """What Hydra calls: one case in the foreground. Both it and the sweeper leave an exit code."""
+
+    exit_code = 0
+
+    def __call__(self, config: DictConfig) -> int:
+        """Run the composed case. Returns whatever happens, so that Hydra calls its callbacks."""
+        try:
+            self.exit_code = _foreground(config)
+        except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
+            self.exit_code = _answer(error)
+        return self.exit_code
 
 
 def _foreground(config: DictConfig) -> int:
     from sweep.case.machine import this_machine
-    from sweep.plan import plan_one
+    from sweep.plan import honoured, plan_one
     from sweep.plan.suite import SET_BY_US
     from sweep.session import foreground
 
+    with open_dict(config):
+        config.hydra = HydraConfig.get()  # which Hydra keeps from its task
+    honoured.check_case(config.hydra)
     for key in SET_BY_US:
         if config.get(key) is not None:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
-    planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
+    planned = plan_one(config.hydra.overrides.task, config, this_machine())
     return foreground.run(planned, this_machine())
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweep import provenance
+from sweep.checks import comparable
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.report.lines import grid, say, say_whole
 from sweep.report.markdown import escaped, table
@@ -22,6 +23,7 @@ LEGEND = (
     " base"
 )
 REGRESSIONS = "Regressions"
+NAMED = 12  # parts of the provenance that moved
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,12 @@ class Page:
     def heads(self) -> list[str]:
         """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
+        both = [row.facts for row in self.rows if row.facts]
+        moved += [one for facts in both for one in comparable.moved(*facts)]
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
             f"head {self.head.sweep_id} ({self.head.experiment})",
-            f"moved: {moved or 'nothing'}",
+            f"moved: {_listed(list(dict.fromkeys(moved)))}",
         ]
 
     @property
@@ -135,6 +139,12 @@ def _values(row: Row) -> list[str]:
         *("-" if value is None else f"{value:.0e}" if value else "0" for value in differences),
         *("-" if value is None else f"{value:.2f}" for value in ratios),
     ]
+
+
+def _listed(moved: Sequence[str]) -> str:
+    """Those at the head of the list: over many hosts or code digests it may be long."""
+    more = f" and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+    return (", ".join(moved[:NAMED]) or "nothing") + more
 
 
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:

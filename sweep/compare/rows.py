@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from sweep.checks import Finding, Outcome, cost, drift
+from sweep.checks import Finding, Outcome, comparable, cost, drift
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparison import Comparison
 from sweep.checks.graph_breaks import breaks_of
@@ -40,9 +40,20 @@ class Row:
         return (base, head) if base is not None and head is not None else None
 
     @cached_property
+    def unlike(self) -> str:
+        """Which settings differ, so that nothing is a regression: `optim.lr 0.0001 > 0.001`."""
+        return comparable.unlike(*self.facts, free=comparable.PRODUCED) if self.facts else ""
+
+    @cached_property
     def drift(self) -> Finding | None:
         """What check drift says with the base as the baseline; None where one of them never ran."""
         return drift.against(Baseline("base", self.facts[0]), self.facts[1]) if self.facts else None
+
+    @property
+    def is_fix(self) -> bool:
+        """Whether the case had a known failure and has none any more: its figures may differ."""
+        healed = (Verdict.PASSED, Verdict.FIXED)
+        return verdict_of(self.base) == Verdict.KNOWN and verdict_of(self.head) in healed
 
     @cached_property
     def ratios(self) -> dict[str, float]:
@@ -58,11 +69,11 @@ class Row:
 
     @cached_property
     def largest(self) -> dict[str, float]:
-        """The largest relative difference of loss and grad_norm; empty where the data differ."""
+        """The largest relative difference of loss and grad_norm; empty if not comparable."""
         if self.facts is None:
             return {}
-        compared = Comparison(self.facts[1], self.facts[0], self.base.case_id, "drift")
-        if compared.other_batch():
+        compared = Comparison(self.facts[1], self.facts[0], self.case_id, "drift")
+        if compared.other_batch() or comparable.unlike(*self.facts):
             return {}
         return {one.name: one.largest for one in compared.series[:2]}
 
@@ -77,12 +88,14 @@ class Row:
         return _only_in(self.facts[0], self.facts[1]) if self.facts else []
 
     def regressions(self) -> Iterator[str]:
-        """What got worse."""
+        """What got worse; nothing where the two have other settings."""
+        if self.unlike:
+            return
         if is_good(self.base) and not is_good(self.head):
             yield f"{self.verdicts}{_why(self.head)}"
         for one in self.new_breaks:
             yield f"new graph break: {one}"
-        if self.drift is not None and self.drift.outcome is Outcome.FAIL:
+        if self._has_drifted and self.drift and not self.is_fix:
             yield self.drift.message
         if self.facts is not None:
             yield from cost.beyond(self.facts[1], Baseline("base", self.facts[0]))
@@ -90,11 +103,15 @@ class Row:
     def notes(self) -> Iterator[str]:
         """What changed and is none."""
         if verdict_of(self.base) != verdict_of(self.head) and not any(self.regressions()):
-            yield self.verdicts
+            yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
         for one in self.gone_breaks:
             yield f"graph break gone: {one}"
-        if self.drift is not None and self.drift.outcome is not Outcome.FAIL and self.drift.message:
+        if self.drift and self.drift.message and (self.is_fix or not self._has_drifted):
             yield self.drift.message
+
+    @property
+    def _has_drifted(self) -> bool:
+        return self.drift is not None and self.drift.outcome is Outcome.FAIL
 
 
 def pair(
@@ -115,7 +132,8 @@ def verdict_of(case: CaseRecord) -> str:
 
 def is_good(case: CaseRecord) -> bool:
     """Whether it ran, and as it should."""
-    return verdict_of(case) in [verdict for verdict in Verdict if verdict.ran_well]
+    verdict = Verdict(verdict_of(case))
+    return verdict.ran_well or verdict is Verdict.FIXED  # an entry of known failures is to go
 
 
 def _only_in(facts: Facts, other: Facts) -> list[Happening]:

@@ -16,6 +16,7 @@ from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import OfCases, Pattern
+from sweep.errors import unknown
 from sweep.facts import Facts
 from sweep.files import conf_files
 
@@ -35,7 +36,7 @@ class KnownFailure(OfCases):
     @classmethod
     def _is_check(cls, value: str) -> str:
         if value not in CHECKS:
-            raise ValueError(f"there is no check {value}; known: {', '.join(CHECKS)}")
+            raise ValueError(unknown("check", value, CHECKS))
         return value
 
     def concerns(self, finding: Finding) -> bool:

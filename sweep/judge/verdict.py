@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import BaseModel
 
 from sweep.case.labels import Case
-from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost, known_breaks, thresholds
+from sweep.checks import CHECKS, Check, Context, Finding, Outcome, known_breaks, names, thresholds
 from sweep.checks.exit import timed_out
 from sweep.errors import RequestError
 from sweep.facts import Facts
@@ -64,19 +64,9 @@ class Judgement(BaseModel):
 
 def ready() -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
-    _names_in(thresholds.table())
+    names.check(thresholds.table())
     known_breaks.entries()
     known_failures.entries()
-
-
-def _names_in(table: thresholds.Table) -> None:
-    """A limit under a name that nobody asks for would limit nothing."""
-    wrong = [*({*table.thresholds, *table.advisory} - CHECKS.keys())]
-    wrong += [f"cost.{name}" for name in table.thresholds.get("cost", {})
-              if name not in cost.LIMITED]  # fmt: skip
-    if wrong:
-        known = ", ".join((*CHECKS, *(f"cost.{name}" for name in cost.LIMITED)))
-        raise RequestError(f"conf/{thresholds.FILE}: there is no {min(wrong)}; known: {known}")
 
 
 def judge(facts: Facts, context: Context) -> Judgement:

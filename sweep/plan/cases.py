@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ from sweep.case.labels import case_of, settings_of, slug
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.files import config_dir_of
+from sweep.plan import env_set
 from sweep.schema import LaunchMode, Settings
 from sweep.trainers.base import Trainer
 
@@ -36,28 +34,45 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = resolved(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        one = resolved(overrides, compose(overrides), machine, suffix(overrides, varying))
         planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
     return checked(list(planned.values()))
 
 
-def plan_one(overrides: Sequence[str], config: DictConfig, machine: Machine) -> Planned:
+def plan_one(
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
+) -> Planned:
     """One composed combination as a case."""
-    [one] = checked([resolved(overrides, config, machine)])
+    [one] = checked([resolved(overrides, config, machine, more)])
     return one
 
 
 def resolved(
-    overrides: Sequence[str], config: DictConfig, machine: Machine, suffix: str = ""
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
 ) -> Planned:
     """One composed combination as a case of which the trainer was not asked yet (`checked`)."""
     settings = settings_of(config, machine)
-    case = case_of(settings, suffix)
+    case = case_of(settings, more)
     settings = replace(settings, case_id=case.id)
+    env = env_set.of(config)
+    again = (*env_set.left_out(overrides, env), *env_set.as_overrides(env))
     too_large = _too_large(settings, config, machine)
-    return Planned(case, settings, tuple(overrides), too_large, config_dir_of(sys.argv)[0])
+    return Planned(case, settings, again, too_large, _own_folder(config), env)
+
+
+def _own_folder(config: DictConfig) -> str | None:
+    """The folder of --config-dir that the case was composed with."""
+    sources = OmegaConf.select(config, "hydra.runtime.config_sources") or []
+    return next((one.path for one in sources if one.provider == "command-line"), None)
+
+
+def launcher_of(config: DictConfig) -> str | None:
+    """The choice of hydra/launcher; None in a config without Hydra's part."""
+    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+    name: str | None = choices.get("hydra/launcher")
+    return name
 
 
 def checked(planned: Sequence[Planned]) -> list[Planned]:
@@ -102,8 +117,7 @@ def _check_arch(name: str) -> None:
 
 def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str | None:
     """What the case takes beyond this machine; Slurm has others."""
-    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
-    if choices.get("hydra/launcher") == "slurm":
+    if launcher_of(config) == "slurm":
         return None
     if settings.layout.nodes > 1:
         return f"{settings.layout.nodes} nodes take hydra/launcher=slurm, and -m"
@@ -118,7 +132,8 @@ def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
     return {key for key in keys if len({one.get(key) for one in said}) > 1}
 
 
-def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+    """What a case's id says of the keys that vary."""
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 
@@ -126,16 +141,3 @@ def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
 def _pair(override: str) -> tuple[str, str]:
     key, _, value = override.partition("=")
     return key.lstrip("+~"), value
-
-
-def spelled(value: str) -> str:
-    """A string as an override's value: quoted where Hydra would take a sign in it for its own."""
-    return value if re.fullmatch(r"[\w.+:/-]+", value) else quoted(value)
-
-
-def quoted(value: str) -> str:
-    """A string as Hydra's override grammar reads it back unchanged, whatever is in it."""
-    escaped = value.replace("\\'", "\\\\'").replace("'", "\\'")
-    if escaped.endswith("\\"):
-        escaped += "\\"
-    return f"'{escaped}'"

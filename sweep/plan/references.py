@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from sweep.case.identity import identity_of
 from sweep.case.planned import Planned
 from sweep.checks import peers
 from sweep.facts import Facts, asked_of
@@ -55,5 +56,5 @@ def _as_facts(one: Planned) -> Facts:
     """A case that has not run, as checks see it."""
     return Facts(
         sweep_id="", case=one.case, started=0.0, seconds=0.0, environment={},
-        asked=asked_of(one.settings),
+        asked=asked_of(one.settings), identity=identity_of(one.settings),
     )  # fmt: skip

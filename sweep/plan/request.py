@@ -43,8 +43,11 @@ class Request:
     references: bool = False
 
     @classmethod
-    def of(cls, config: DictConfig) -> Request:
-        """From the config that Hydra composed of what does not vary; raises RequestError."""
+    def of(cls, config: DictConfig, detachable: bool = False) -> Request:
+        """From the config that Hydra composed of what does not vary; raises RequestError.
+
+        `detachable`: whether the launcher's jobs can go on without us.
+        """
         chosen = config.suite
         if chosen is not None and not chosen.rows:
             raise RequestError(f"suite={chosen.name}: it has no rows")
@@ -53,7 +56,7 @@ class Request:
         if earlier is not None and config.references:
             raise RequestError("references=true: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
-        return cls(
+        found = cls(
             experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
             shard=None if config.shard is None else shards.parse(str(config.shard)),
@@ -64,6 +67,11 @@ class Request:
             references=config.references,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
+        if found.detach and not detachable:
+            raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if found.detach and found.conclusion is not None:
+            raise RequestError("detach=true: this suite is about all its cases, and waits for them")
+        return found
 
     @property
     def conclusion(self) -> Conclusion | None:

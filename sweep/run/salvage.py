@@ -7,10 +7,11 @@ from pathlib import Path
 from sweep import clock, trainers
 from sweep import facts as facts_file
 from sweep.case import file as case_file
+from sweep.case.identity import identity_of
 from sweep.case.planned import Planned
 from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
-from sweep.provenance import of_this_run
+from sweep.run import origin
 from sweep.run.launch import began
 from sweep.trainers.base import LOG, Launch, all_launches, in_folders
 
@@ -28,21 +29,25 @@ def facts_of(
     launches = [_launch(one, launch, directory, end)
                 for launch, directory in expected if directory.is_dir()]  # fmt: skip
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
-    return Facts(
+    facts = Facts(
         sweep_id=folder.name,
         case=one.case,
         started=started,
         seconds=before.seconds if before else max(0.0, clock.now() - started),
         environment=before.environment if before else _environment(one),
+        identity=before.identity if before else identity_of(one.settings),
         vocab_size=before.vocab_size if before else None,
         asked=facts_file.asked_of(one.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
         error=_error(before, job_log, end),
     )
+    for launch in launches:
+        origin.note_launch(facts, case_dir / launch.directory)
+    return facts
 
 
 def _environment(one: Planned) -> dict[str, str]:
-    return of_this_run(one.case.device)
+    return origin.environment(one.case.device, one.config_dir) | origin.commit(one.settings)
 
 
 def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:

@@ -25,11 +25,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import processes, trainers
+from sweep import processes, provenance, trainers
 from sweep.errors import MachineryError
 from sweep.schema import LaunchMode, Settings
 
 SERVERS = "SWEEP_SERVERS"  # environment: address by program, as JSON
+COMMIT = "SWEEP_SERVERS_COMMIT"  # likewise: git_sha and git_dirty of what the servers imported
 LOG = "server.log"
 _TORCHRUN = ("-m", "torch.distributed.run")
 
@@ -39,6 +40,13 @@ def program_of(settings: Settings) -> list[str] | None:
     if settings.launch.mode is LaunchMode.cold:
         return None
     return trainers.of(settings).server(settings)
+
+
+def commit_of(settings: Settings) -> dict[str, str] | None:
+    """The commit of what the sweep's server imported for such a case; None without that server."""
+    is_shared = program_of(settings) is not None and not settings.trainer.env
+    found = os.environ.get(COMMIT) if is_shared else None
+    return None if found is None else dict(json.loads(found))
 
 
 class Server:
@@ -134,6 +142,7 @@ class Servers:
     def __init__(
         self, programs: Iterable[Sequence[str]], env: Mapping[str, str], log: Path
     ) -> None:
+        self._commit = provenance.commit(provenance.ROOT)
         self._servers = {json.dumps(program): Server(program, env, log)
                          for program in {tuple(program) for program in programs}}  # fmt: skip
 
@@ -145,7 +154,7 @@ class Servers:
     def addresses(self) -> dict[str, str]:
         """What a job's environment must hold, so that it finds them."""
         addresses = {program: server.address for program, server in self._servers.items()}
-        return {SERVERS: json.dumps(addresses)}
+        return {SERVERS: json.dumps(addresses), COMMIT: json.dumps(self._commit)}
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ class TrainerConf:
     name: str = MISSING
     adapter: str = MISSING  # the module of sweep/trainers that translates for it
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
+    project: str | None = None  # the folder of its code, whose git commit is recorded
     not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
     def __init_subclass__(cls) -> None:

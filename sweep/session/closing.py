@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweep import report
 from sweep.case import folder as sweep_folder
-from sweep.case.folder import read_plan
+from sweep.case.folder import ASIDE, read_plan
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError, told
 from sweep.judge import findings
@@ -30,7 +30,8 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
+    has_run = writer.has_begun or any(one.facts for one in results) or (folder / ASIDE).exists()
+    if not has_run:
         with _noted(problems):
             if results or not end.unfinished:
                 _report(folder, results)

@@ -22,11 +22,10 @@ from sweep.case.planned import Planned
 from sweep.errors import Interrupted, RequestError, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
-from sweep.plan import spelled
+from sweep.plan import spelled, stale
 from sweep.plan.earlier import Earlier
-from sweep.provenance import of_this_run
 from sweep.report.detection import Conclusion
-from sweep.run import launch, salvage, warm
+from sweep.run import launch, origin, salvage, warm
 from sweep.schema import Settings
 from sweep.session.aside import set_aside
 from sweep.session.stopping import Stop, watched
@@ -87,7 +86,10 @@ class Session:
         Raises RequestError before anything is made.
         """
         ready()
-        outputs = Path(planned[0].settings.outputs)
+        for line in stale.unmatched(planned):
+            print(line, file=sys.stderr)
+        settings = planned[0].settings
+        outputs = Path(settings.outputs)
         location = Location.at(outputs)
         every = planned if earlier is None else earlier.with_the_rest(planned)
         todo = [case for case in planned if earlier is None or earlier.is_to_run(case.case.id)]
@@ -95,7 +97,8 @@ class Session:
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
-        write_plan(folder, every, experiment, of_this_run(planned[0].case.device))
+        about = origin.environment(settings.device.value, planned[0].config_dir)
+        write_plan(folder, every, experiment, about | origin.commit(settings))
         runnable = [case for case in todo if case.unavailable is None]
         results = SweepResults(every, folder, location, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
@@ -151,7 +154,8 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
+        shared = [one.settings for one in self.runnable
+                  if not one.settings.trainer.env and not one.env]  # fmt: skip
         programs = [program for one in shared if (program := warm.program_of(one))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)

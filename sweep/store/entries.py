@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweep.checks import comparable
 from sweep.facts import LaunchFacts, Step
 from sweep.judge import Verdict
 from sweep.report import Result, failure_note
@@ -47,7 +48,7 @@ def labels(result: Result) -> dict[str, str]:
     """Tags of every run of a case: the UI's filter looks at each run alone."""
     case = result.case.model_dump()
     return {
-        **(result.facts.environment if result.facts else {}),
+        **(result.facts.environment | comparable.tags(result.facts) if result.facts else {}),
         **{label: str(case[label]) for label in LABELS},
         "fault": result.case.fault or "none",
         "case_id": result.case.id,

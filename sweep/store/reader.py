@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sweep import facts as facts_file
 from sweep.case.folder import PLAN
+from sweep.checks import comparable
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.store.location import Location
-from sweep.store.records import CaseRecord, SweepRecord, case_record, fits, ran, sweep_record
+from sweep.store.records import CaseRecord, SweepRecord, case_record, ran, sweep_record
 
 FACTS = "facts.json"
 LATEST = "latest"
@@ -68,12 +70,16 @@ class Reader:
             return plan
 
     def last_good(self, sweep: SweepRecord) -> dict[str, Facts]:
-        """Case id -> facts of the newest earlier run of the same case that passed."""
+        """Case id -> facts of the newest earlier run of the same case and settings that passed.
+
+        Without one, of the newest with other settings, so that a check can say how they differ.
+        """
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
         cases = {run.data.tags["case_id"]: run
                  for run in self._search([sweep.experiment_id], query) if ran(run)}  # fmt: skip
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
+        found = {run.data.tags["case_id"]: run for run in reversed(lately)
+                 if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)}  # fmt: skip
         rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
@@ -114,10 +120,9 @@ class Reader:
         return {run.data.tags["case_id"] for run in self._search([sweep.experiment_id], query)}
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
-        case_id, device = case.data.tags["case_id"], case.data.tags["device"]
-        same = [f"tags.case_id = '{_safe(case_id)}'", f"tags.device = '{_safe(device)}'"]
+        same = [f"tags.case_id = '{_safe(case.data.tags['case_id'])}'"]
         runs = self._passed_before(sweep, same, LOOK_BACK)
-        return next((run for run in runs if fits(run, {case_id: case})), None)
+        return next((run for run in runs if _fits(run, case)), runs[0] if runs else None)
 
     def _passed_before(self, sweep: SweepRecord, more: Sequence[str], limit: int) -> list[Any]:
         """The newest first. Few conditions: each is a join, and eight of them take a second."""
@@ -139,7 +144,7 @@ class Reader:
         what = f"read {FACTS} of {run.data.tags['case_id']}, run {run.info.run_id}"
         with self.location.answering(what):
             try:
-                return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS))
+                return facts_file.parse(self._text(run.info.artifact_uri, FACTS), what)
             except Exception:
                 if self._has(run.info.artifact_uri, FACTS):
                     raise
@@ -149,7 +154,9 @@ class Reader:
         from mlflow.artifacts import list_artifacts
 
         found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {file.path for file in found}
+        return name in {
+            Path(file.path).name for file in found
+        }  # of a local store, below its folder
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
@@ -201,6 +208,10 @@ class Reader:
         last = self._search(list(experiments), "tags.kind = 'sweep'", limit=5)
         choices = ", ".join(run.data.tags["sweep_id"] for run in last) or "there is none yet"
         return f"no sweep {sweep_id} in {self.location.shown}; the last ones: {choices}"
+
+
+def _fits(run: Any, case: Any) -> bool:
+    return comparable.fits(run.data.tags, case.data.tags)
 
 
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

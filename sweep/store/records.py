@@ -1,16 +1,11 @@
-"""What a run of MLflow says, and which runs are comparable."""
+"""What a run of MLflow says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sweep.facts import Facts
-
-# What two runs must share to be comparable from night to night.
-SAME_TAGS = ("case_id", "device", "scale", "trainer")
-SAME_PARAMS = ("dtype", "seed", "steps")
 
 
 @dataclass(frozen=True)
@@ -73,13 +68,3 @@ def case_record(run: Any, facts: Facts | None) -> CaseRecord:
 def ran(run: Any) -> bool:
     """Whether the case could run, and left facts."""
     return bool(run.data.tags.get("verdict") != "unavailable")
-
-
-def fits(run: Any, cases: Mapping[str, Any]) -> bool:
-    """Whether the run is one of the same case under the same settings."""
-    case = cases.get(run.data.tags["case_id"])
-    if case is None:
-        return False
-    same_tags = all(run.data.tags.get(key) == case.data.tags[key] for key in SAME_TAGS)
-    return same_tags and all(run.data.params.get(key) == case.data.params[key]
-                             for key in SAME_PARAMS)  # fmt: skip

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import BaseModel, Field, ValidationError
+
+from sweep.errors import RequestError, reason
 from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
@@ -15,6 +18,7 @@ from sweep.slurm import nodes
 LAUNCHES = "launches"  # in a case's folder: a folder for each, in their order
 LOG = "launcher.log"  # in a launch's folder
 PROCESS = "process.json"  # in a launch's folder: finds processes that outlived it
+ABOUT = "about.json"  # in a launch's folder: what the trainer says that it runs (class About)
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,24 @@ class Command:
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
+
+
+class About(BaseModel):
+    """What a trainer may say of a launch in `about.json`, before its first step."""
+
+    code: str | None = Field(default=None, max_length=100)  # digest of its files, as imported
+    data: str | None = Field(default=None, max_length=100)  # of tokens, labels and positions
+    checkpoint: str | None = Field(default=None, max_length=100)  # where the sweep builds none
+    versions: dict[str, str] = Field(default_factory=dict, max_length=50)  # of its libraries
+
+    @classmethod
+    def read(cls, directory: Path) -> About:
+        """Of the launch in `directory`; raises RequestError for a file that is none."""
+        path = directory / ABOUT
+        try:
+            return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
+        except ValidationError as error:
+            raise RequestError(f"{path.parent.name}/{ABOUT}: {reason(error)}") from None
 
 
 class Trainer(Protocol):
@@ -73,6 +95,10 @@ class Trainer(Protocol):
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""
         ...
+
+    def project(self, settings: Settings) -> Path | None:
+        """The folder of its code, whose git commit is recorded; None: nobody knows."""
+        return Path(settings.trainer.project) if settings.trainer.project else None
 
 
 def train_and_resume(settings: Settings) -> list[Launch]:

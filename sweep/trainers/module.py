@@ -42,6 +42,10 @@ class ModuleTrainer(Trainer):
         """The built-in trainer's, on one machine: it forks any program with transformers there."""
         return [sys.executable, "-m", "sft.warm.server"] if settings.layout.nodes == 1 else None
 
+    def project(self, settings: Settings) -> Path:
+        """This project's own."""
+        return Path(__file__).resolve().parents[2]
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)

@@ -148,7 +148,7 @@ def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
     assert found.outcome is Outcome.PASS
     assert found.message == (
         f"no longer broken, delete {tmp_path.name}/known_graph_breaks.yaml line 1:"
-        " sft/moe/experts.py:*: Data-dependent (https://x/1)"
+        " sft/moe/experts.py:*: Data-dependent (https://x/1; case: llama-*)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
     assert finding(compiled_facts(timed_out=True)).message == ""
@@ -186,11 +186,14 @@ def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
         ("{", "while parsing"),
         ("a: 1", "say a list of entries"),
         (
-            '- {case: a, frame: b, reason: "(", why: c}',
+            '- {case: llama-a, frame: b, reason: "(", why: c}',
             "reason: Value error, not a regular",
         ),
-        ("- {case: a, frame: b, reason: c}", "line 1: why: Field required"),
-        ("- {case: a, frame: b, reason: c, why: d, when: e}", "line 1: when: Extra inputs"),
+        ("- {case: llama-a, frame: b, reason: c}", "line 1: why: Field required"),
+        (
+            "- {case: llama-a, frame: b, reason: c, why: d, when: e}",
+            "line 1: when: Extra inputs",
+        ),
         ("- text", "line 1: say case, trainer, frame, reason, why, issue alone"),
     ],
 )

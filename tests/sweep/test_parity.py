@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sweep.case.identity import Identity
 from sweep.checks import Context, Finding, Outcome, parity, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
@@ -39,7 +40,7 @@ def case(make_facts: Make) -> Callable[..., Facts]:
         steps = [step(n, **(changes or {}).get(n, {})) for n in range(1, count + 1)]
         made = make_facts(steps, last_step=labels.get("steps", 5))
         made.case = CASE.model_copy(update=label | {"world_size": world_size})
-        made.asked = {"cp": cp, "ep": ep}
+        made.asked = {"cp": cp, "ep": ep, "min_steps": labels.get("steps")}
         return made
 
     return make
@@ -209,11 +210,11 @@ def test_a_group_without_a_gradient_fails(case: Make) -> None:
     assert finding.message.startswith("step 1: no gradient of router, unlike qwen3_moe-single-base")
 
 
-def test_what_goes_wrong_first_is_said_first_and_the_rest_is_named(case: Make) -> None:
-    wrong = {2: {"grad_norm_groups": GROUPS | {"router": 0.2}}, 3: {"loss": 5.1}}
+def test_a_message_leads_with_the_figure_farthest_beyond_its_limit(case: Make) -> None:
+    wrong = {1: {"loss": 7.0 + 1.4e-4}, 2: {"grad_norm_groups": GROUPS | {"router": 0.2}}}
     message = checked(case("cp4_ep4", wrong), case("fsdp4_ep4")).message
-    assert message.startswith("step 2: grad_norm of router")
-    assert "; also beyond theirs: loss;" in message
+    assert message.startswith("step 2: grad_norm of router"), "not with the loss, off at step 1"
+    assert "; also beyond their thresholds: loss (12 times);" in message
 
 
 def test_a_drift_to_one_side_fails_by_its_mean_where_no_step_does(case: Make) -> None:
@@ -369,13 +370,36 @@ def test_with_dropout_only_cases_of_one_layout_are_compared(case: Make) -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"},
-     {"id": "qwen3_moe-single-base-optim.lr_1"}],
-)  # fmt: skip
+    [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"}],
+)
 def test_cases_that_train_something_else_are_no_reference(
     case: Make, labels: dict[str, Any]
 ) -> None:
     assert reference_of(case("cp4_ep4"), case("single", **labels)) is None
+
+
+def test_another_setting_or_number_of_steps_is_no_reference(case: Make) -> None:
+    other = case("single")
+    other.identity = Identity(settings={"optim.lr": 1e-3})
+    assert reference_of(case("cp4_ep4"), other) is None
+    longer = case("single", count=8, steps=8)
+    assert reference_of(case("cp4_ep4"), longer) == "qwen3_moe-single-base", "by its feature"
+    longer.asked["min_steps"] = None
+    assert reference_of(case("cp4_ep4"), longer) is None
+
+
+def test_other_data_are_no_reason_to_compare_with_nothing(case: Make) -> None:
+    other = case("single", {1: {"global_batch_digest": "other"}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c1", data="d2")
+    assert "not the same data" in checked(case("cp4_ep4"), other).message
+
+
+def test_another_checkpoint_says_nothing_of_the_layout(case: Make) -> None:
+    other = case("single", {1: {"loss": 3.0}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c2", data="d1")
+    finding = checked(case("cp4_ep4"), other)
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message == "not comparable with qwen3_moe-single-base: checkpoint c2 > c1"
 
 
 def test_a_broken_reference_is_passed_over_for_the_next(case: Make) -> None:
