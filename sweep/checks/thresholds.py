@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,7 +48,7 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     advisory: list[str] = Field(default_factory=list)
-    exact: dict[str, list[str]] = Field(default_factory=dict)
+    exact: dict[str, list[Literal["cpu", "cuda"]]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
