@@ -417,9 +417,9 @@ def test_where_every_reference_is_broken_nothing_is_known(case: Make) -> None:
 
 
 def test_a_missing_threshold_names_the_line_to_add(case: Make) -> None:
-    finding = checked(case("cp4_ep4", dtype="bfloat16"), case("single", dtype="bfloat16"))
+    finding = checked(case("cp4_ep4", dtype="float16"), case("single", dtype="float16"))
     assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
-    assert "conf/thresholds.yaml has no parity.loss.cpu.bfloat16; add it" in finding.message
+    assert "conf/thresholds.yaml has no parity.loss.cpu.float16; add it" in finding.message
 
 
 def test_an_architecture_may_have_its_own_threshold(case: Make) -> None:
@@ -483,3 +483,21 @@ def test_clipping_by_another_norm_fails_where_all_else_agrees(case: Make, name: 
     assert checked(case("cp4_ep4", ours), case("single", ours)).outcome is Outcome.PASS
     alone = checked(case("cp4_ep4", ours), case("single"))
     assert alone.message.startswith(f"step 1: {name} is reported, unlike")
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "router", "outcome"),
+    [(2.5e-4, 3.5e-3, 9.2e-3, Outcome.PASS),  # correct layouts, at most
+     (5.0e-3, 0.0, 0.0, Outcome.FAIL),  # loss_local_mean:0.05
+     (0.0, 8.0e-2, 0.0, Outcome.FAIL),  # grad_reduce_skipped:1
+     (0.0, 0.0, 5.7e-2, Outcome.FAIL)],  # router_grad_detached:0.05
+)  # fmt: skip
+def test_bfloat16_on_a_cpu_is_compared(
+    case: Make, loss: float, norm: float, router: float, outcome: Outcome
+) -> None:
+    groups = GROUPS | {"router": 0.1 * (1 + router)}
+    off = {"loss": 5.0 * (1 + loss), "grad_norm": 2.0 * (1 + norm), "grad_norm_groups": groups}
+    other = chosen(1, 2, 3, 4, 5)
+    other[3] |= off
+    finding = checked(case("cp4_ep4", other, dtype="bfloat16"), case("single", dtype="bfloat16"))
+    assert finding.outcome is outcome
