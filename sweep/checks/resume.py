@@ -68,7 +68,9 @@ def _compared(
     except RequestError as error:
         outcome = Outcome.FAIL if unequal else Outcome.INCONCLUSIVE
         return _finding(outcome, unequal or str(error), metrics, folder)
-    problem = unequal or _too_far(limited) or _no_repeat(pairs, facts)
+    problem = unequal or _too_far(limited)
+    if not problem and thresholds.is_exact(facts.case):
+        problem = _other_bits(wholes, resumed)
     if not problem:
         notes = _unseen(pairs), noise.coarse(compared)
         return _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
@@ -134,20 +136,21 @@ def _inexact_steps(pairs: list[Pair]) -> dict[str, float]:
     return {"resume/inexact_steps": float(other)}
 
 
-def _no_repeat(pairs: list[Pair], facts: Facts) -> str:
-    """The first gradient that is not the same to the last bit, where correct resumes are exact."""
-    if not thresholds.is_exact(facts.case):
-        return ""
-    for resumed, whole in pairs:
-        digests = zip_longest(resumed.gradient_digests, whole.gradient_digests)
-        ranks = [rank for rank, (ours, theirs) in enumerate(digests) if ours != theirs]
-        if ranks:
-            return (
-                f"step {whole.step}: the gradient is another in its last bits resumed than in the"
-                f" uninterrupted run (rank {', '.join(map(str, ranks))}): {facts.case.device}"
-                " repeats itself, so look for memory that is read before it is written, or for"
-                " something that depends on time"
-            )
+def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
+    """The first gradient that is not the same to the last bit, resumed or in a repeat."""
+    others = [*(("resumed", launch) for launch in resumed),
+              *(("when repeated", launch) for launch in wholes[1:])]  # fmt: skip
+    for how, launch in others:
+        for ours, theirs in in_common(launch.metrics.steps, wholes[0].metrics.steps):
+            digests = zip_longest(ours.gradient_digests, theirs.gradient_digests)
+            ranks = [str(rank) for rank, (one, other) in enumerate(digests) if one != other]
+            if ranks:
+                return (
+                    f"step {theirs.step}: the gradient is another in its last bits {how} than in"
+                    f" the uninterrupted run (rank {', '.join(ranks)}): runs are equal here, so"
+                    " look for memory that is read before it is written, or for something that"
+                    " depends on time"
+                )
     return ""
 
 

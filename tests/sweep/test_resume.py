@@ -117,6 +117,16 @@ def test_a_gradient_that_differs_by_a_bit_on_one_rank_fails_where_all_else_agree
     assert own.outcome is Outcome.PASS, "nobody has seen that resumes of this trainer are exact"
 
 
+def test_where_resumes_are_exact_a_repeat_of_the_whole_run_has_to_be(make_facts: Make) -> None:
+    facts = resumed_facts(make_facts, AFTER, trainer="sft")
+    again = [one.model_copy() for one in WHOLE]
+    again[1].gradient_digests = ["g0-2", "another"]
+    facts.launches += make_facts(again, name="train_again", repeats="train").launches
+    finding = judged(facts)
+    assert finding.outcome is Outcome.FAIL
+    assert "step 2: the gradient is another in its last bits when repeated" in finding.message
+
+
 def test_where_resumes_are_exact_one_unit_in_the_last_place_fails(make_facts: Make) -> None:
     after = changed(7, loss=WHOLE[6].loss + 2.4e-7)
     finding = judged(resumed_facts(make_facts, after, trainer="sft"))
