@@ -175,6 +175,7 @@ class Trainer:
             "gradient_digests": [rank["gradient"] for rank in everyone],
             "buffers_digest": data.digest_of(untrained(self.model)),
             "batch_digests": [rank["digest"] for rank in everyone],
+            "sequence_digests": [data.combine(set(rank["rows"])) for rank in everyone],
             "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
             "counters": by_rank([rank["counters"] for rank in everyone]),
         }

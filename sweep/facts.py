@@ -45,6 +45,7 @@ class Step(BaseModel):
     params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
+    sequence_digests: list[str] = Field(default_factory=list)  # one a rank, of its rows unsplit
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
@@ -98,6 +99,7 @@ class LaunchFacts(BaseModel):
     """One start of the trainer."""
 
     name: str
+    repeats: str = ""  # the launch that it runs again, to measure how much figures differ
     directory: str  # relative to the case's folder
     argv: list[str]
     first_step: int  # expected
@@ -167,6 +169,15 @@ class Facts(BaseModel):
     def steps(self) -> list[Step]:
         """The steps of the first launch."""
         return self.launches[0].metrics.steps if self.launches else []
+
+    @property
+    def own_launches(self) -> list[LaunchFacts]:
+        """The whole run and its resumes, without their repeats."""
+        return [launch for launch in self.launches if not launch.repeats]
+
+    def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
+        """The launch and its repeats."""
+        return [launch, *(one for one in self.launches if one.repeats == launch.name)]
 
     @property
     def compile_seconds(self) -> float | None:

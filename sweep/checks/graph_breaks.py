@@ -49,7 +49,7 @@ def breaks_of(facts: Facts) -> list[Happening]:
 
 
 def _recompiles(facts: Facts) -> float:
-    return float(sum(one.compiler.recompile_count for one in facts.launches if one.compiler))
+    return float(sum(one.compiler.recompile_count for one in facts.own_launches if one.compiler))
 
 
 def _nothing_compiled(facts: Facts) -> str:

@@ -45,6 +45,12 @@ class Judgement(BaseModel):
     findings: list[Finding]
 
     @property
+    def words(self) -> str:
+        """The verdict as people read it: a pass that rests on no comparison says so."""
+        alone = self.verdict is Verdict.PASSED and any(one.alone for one in self.findings)
+        return f"{self.verdict.value}, not compared" if alone else self.verdict.value
+
+    @property
     def worst(self) -> Finding | None:
         """The first finding that speaks against the case; a known one only if nothing else does."""
         is_known = self.verdict is Verdict.KNOWN

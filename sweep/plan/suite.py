@@ -19,7 +19,9 @@ from sweep.plan import spelled
 # What a choice narrows in a row; of other keys it replaces the row's value.
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
-OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "host_gone", "plan", "detach")
+OF_THE_SWEEP = (
+    "suite", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
+)  # fmt: skip
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")
 

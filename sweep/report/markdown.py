@@ -17,7 +17,7 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
     lines += table(("case", "verdict", "loss", "time"),
-                   ((escaped(result.case.id), result.judgement.verdict.value, result.losses,
+                   ((escaped(result.case.id), result.judgement.words, result.losses,
                      result.time) for result in results))  # fmt: skip
     lines += _failures(results)
     notes = [
@@ -89,7 +89,7 @@ def _named(cell: Cell, place: Sequence[Cell]) -> str:
 
 def _cell(cell: Cell, link: Link, findings: bool) -> str:
     address = link(cell.result) if cell.result else ""
-    text = f"{cell.symbol} {cell.word}".replace("~", "\\~")
+    text = f"{cell.symbol} {cell.said}".replace("~", "\\~")
     verdict = f"[{text}]({address})" if address else text
     return f"{verdict} {escaped(cell.finding)}".rstrip() if findings else verdict
 

@@ -74,7 +74,7 @@ def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
              for number, other in enumerate(others) if other.facts]  # fmt: skip
     label = f"{result.case.layout} {result.case.feature}: this case"
     drawn.append((label if own else f"{label}, no step reported", own, "ko-", 1.5))
-    resumed = result.facts.launches[1:] if result.facts else []
+    resumed = result.facts.own_launches[1:] if result.facts else []
     drawn += [(launch.name, launch.metrics.steps, "rx--", 1.2) for launch in resumed]
     return [Curve(f"{label}{'' if steps is own else difference(own, steps)}{not_finite(steps)}",
                   steps, style, width) for label, steps, style, width in drawn]  # fmt: skip

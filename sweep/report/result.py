@@ -122,10 +122,12 @@ def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
 
 
 def counts(results: Sequence[Result]) -> str:
-    """`30 passed, 2 failed`."""
+    """`30 passed, 2 failed; 1 of them not compared`."""
     verdicts = [result.judgement.verdict.value for result in results]
     found = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+    said = ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+    alone = sum(result.judgement.words != result.judgement.verdict.value for result in results)
+    return f"{said}; {alone} of them not compared" if alone else said
 
 
 def reference_of(result: Result, results: Sequence[Result]) -> Result | None:

@@ -22,7 +22,7 @@ from sweep.report.runs import run_of
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # on a narrow terminal the last ones are left out
     ("case", lambda result: result.case.id),
-    ("verdict", lambda result: worded(result.judgement.verdict)),
+    ("verdict", lambda result: worded(result.judgement)),
     ("time", lambda result: result.time),
     ("loss", lambda result: result.losses),
 )

@@ -25,10 +25,10 @@ from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
-from sweep.run import launch, origin, warm
+from sweep.run import launch, origin, repeats, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
-from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
+from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, all_launches, in_folders
 
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
@@ -99,10 +99,12 @@ class CaseLaunches:
             facts.vocab_size = _vocab_size(model)
             origin.note_checkpoint(facts, model)
         with self._server() as server:
-            launches = self.trainer.launches(self.settings)
+            launches = all_launches(self.trainer, self.settings)
             for one, directory in in_folders(launches, self.case_dir.resolve()):
+                if one.repeats and not repeats.are_needed(facts.launches):
+                    continue
                 directory.mkdir(parents=True)
-                command = self.trainer.command(self.settings, one, directory, model)
+                command = self.trainer.command(self.settings, one.repeats or one, directory, model)
                 done = self.run(one, command, directory, server)
                 facts.launches.append(done)
                 origin.note_launch(facts, directory)

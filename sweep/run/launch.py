@@ -98,6 +98,7 @@ def run(
     """
     facts = LaunchFacts(
         name=launch.name,
+        repeats=launch.repeats.name if launch.repeats else "",
         directory=f"{directory.parent.name}/{directory.name}",
         argv=command.argv,
         first_step=launch.first_step,

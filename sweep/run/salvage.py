@@ -14,7 +14,7 @@ from sweep.files import tail
 from sweep.logs import root_cause
 from sweep.run import origin
 from sweep.run.launch import began
-from sweep.trainers.base import LOG, Launch, in_folders
+from sweep.trainers.base import LOG, Launch, all_launches, in_folders
 
 
 def facts_of(
@@ -37,7 +37,7 @@ def facts_of(
 def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd) -> Facts:
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
-    expected = in_folders(trainers.of(one.settings).launches(one.settings), case_dir)
+    expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
     launches = [_launch(one, launch, directory, end)
                 for launch, directory in expected if directory.is_dir()]  # fmt: skip
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
@@ -67,6 +67,7 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
     seconds = max(0.0, clock.now() - started)
     return LaunchFacts(
         name=launch.name,
+        repeats=launch.repeats.name if launch.repeats else "",
         directory=f"{directory.parent.name}/{directory.name}",
         argv=[],
         first_step=launch.first_step,

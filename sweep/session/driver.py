@@ -31,7 +31,7 @@ from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
 from sweep.store import End, Location
 from sweep.store.guard import guarded
-from sweep.trainers.base import in_folders
+from sweep.trainers.base import all_launches, in_folders
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -192,7 +192,7 @@ class Session:
 
     def _step_of(self, one: Planned) -> int:
         trainer = trainers.of(one.settings)
-        launches = in_folders(trainer.launches(one.settings), self.folder / one.case.id)
+        launches = in_folders(all_launches(trainer, one.settings), self.folder / one.case.id)
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0

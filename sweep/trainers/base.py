@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -23,11 +23,15 @@ ABOUT = "about.json"  # in a launch's folder: what the trainer says that it runs
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of the trainer: its name and the steps it is expected to report."""
+    """One start of the trainer: its name and the steps it is expected to report.
+
+    A repeat has the name and folder of its own; the adapter is asked for the launch it repeats.
+    """
 
     name: str
     first_step: int
     last_step: int
+    repeats: Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,23 @@ def train_and_resume(settings: Settings) -> list[Launch]:
         name = "resume" if number == 1 else f"resume_{number}"
         launches.append(Launch(name, step + 1, settings.steps))
     return launches
+
+
+def all_launches(trainer: Trainer, settings: Settings) -> list[Launch]:
+    """The case's launches, then all repeats that may become necessary (sweep/run/repeats.py)."""
+    whole, *resumed = trainer.launches(settings)
+    count = settings.noise.repeats if resumed or settings.noise.parity else 0
+    return [
+        whole,
+        *resumed,
+        *(_again(whole, number) for number in range(1, count + 1)),
+        *(_again(launch, number) for number in range(1, count) for launch in resumed),
+    ]
+
+
+def _again(launch: Launch, number: int) -> Launch:
+    name = f"{launch.name}_again" + (f"_{number}" if number > 1 else "")
+    return replace(launch, name=name, repeats=launch)
 
 
 def saves_at(settings: Settings, launch: Launch) -> int | None:
