@@ -62,6 +62,16 @@ def test_picks_of_an_indexer_are_noted_by_candidate() -> None:
     assert picks_noted(SEQUENCE, other) != first
 
 
+def test_what_padding_chooses_counts_for_nothing() -> None:
+    padding = POSITIONS[0] < -1
+    padding[4:] = True
+    padded = Sequence(POSITIONS, document_ids(POSITIONS), TOKENS, padding=padding[None])
+    changed = CHOSEN.clone()
+    changed[5, 1] = 0
+    marks = [fingerprint(chosen, choices.tokens(padded)) for chosen in (CHOSEN, changed)]
+    assert marks[0] == marks[1] != 0
+
+
 def test_picks_of_a_document_are_the_same_alone_as_in_a_row() -> None:
     picked = torch.block_diag(*[torch.ones(3, 3).tril()] * 2).bool()[None]
     alone = 0.0
