@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+import sweep_taps
 from hf_sft import experts
 from sft import data
 from sft.report import shards
@@ -36,6 +37,7 @@ class ObservedTrainer(Trainer):
             for i in range(len(batch["labels"]))
         ]
         self.tokens += int((batch["labels"] != data.IGNORED).sum())
+        sweep_taps.batch(self.state.global_step + 1, **batch, labels_of="token")
         return super().training_step(model, inputs, *args)
 
 

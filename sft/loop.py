@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import set_seed
 
+import sweep_taps
 from sft import checkpoint, data, model
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
@@ -67,6 +68,7 @@ class Trainer:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
         started, worked = time.perf_counter(), time.process_time()
         self.step += 1
+        self.show(batch)
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
         # a batch without a token under the loss has a loss of 0, not one of 0 / 0
@@ -94,6 +96,15 @@ class Trainer:
             "fault": self.config.fault,
             **self.evidence(batch, gradient),
         }
+
+    def show(self, batch: Row) -> None:
+        """This rank's slice of its rows to whoever asked for batches."""
+        if not sweep_taps.is_on():
+            return
+        mine = {key: slice_of(rows, self.ranks.cp_group) for key, rows in batch.items()}
+        length = mine["input_ids"].shape[1]
+        place = 0 if self.ranks.cp_group is None else self.ranks.cp_group.rank()
+        sweep_taps.batch(self.step, **mine, group=self.ranks.dp_rank, start=place * length)
 
     def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
         """Forward and backward by micro-batches; returns this rank's share of the mean loss.

@@ -1,0 +1,58 @@
+"""The figures of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from oracle import balance, optimizer
+from oracle import model as models
+from oracle.batches import Document, Steps
+from oracle.settings import Settings
+
+Figures = dict[str, Any]
+
+
+def compute(checkpoint: Path, steps: Steps, settings: Settings, device: str) -> Iterator[Figures]:
+    """The figures of each step, the model trained in between; raises `OracleError`."""
+    model = models.load(checkpoint, settings.dtype).to(device)
+    adamw = optimizer.AdamW(settings)
+    uses_routers = bool(settings.aux_loss_coef or settings.router_bias_rate)
+    routers = balance.Routers(model) if uses_routers else None
+    for number, docs in steps.items():
+        lr = optimizer.learning_rate(number, settings)
+        figures = gradient(model, docs, settings, routers)
+        norm, groups = optimizer.norms(model, settings)
+        adamw.step(dict(model.named_parameters()), lr, optimizer.clip_factor(norm, settings))
+        if routers and settings.router_bias_rate:
+            balance.step_biases(model, routers, settings.router_bias_rate)
+        model.zero_grad()
+        yield {"step": number, "lr": lr, "grad_norm": norm, "grad_norm_groups": groups, **figures}
+
+
+def gradient(
+    model: Any, docs: Sequence[Document], settings: Settings, routers: balance.Routers | None
+) -> Figures:
+    """Leave the step's gradient in the model; return its losses.
+
+    The loss is the mean over all trained tokens of the global batch, each document by itself. The
+    auxiliary loss is the mean over all tokens that are not padding.
+    """
+    trained = sum(document.trained for document in docs)
+    tokens = sum(len(document.tokens) for document in docs)
+    total, auxiliary, ties = 0.0, 0.0, models.FirstOfEquals()
+    # the same order whatever the layout, so that rounding is the same
+    for document in sorted(docs, key=lambda one: one.digest):
+        if not document.trained and routers is None:
+            continue
+        with ties:
+            loss = models.loss_sum(model, document, model.device) / max(trained, 1)
+        total += loss.item()
+        if routers and (balanced := routers.take_loss()) is not None:
+            share = balanced * (len(document.tokens) / tokens)
+            auxiliary += share.item()
+            loss = loss + settings.aux_loss_coef * share
+        loss.backward()
+    figures: Figures = {"loss": total, "tokens": trained, "close_picks": ties.close}
+    return figures | ({"aux_loss": auxiliary} if settings.aux_loss_coef and routers else {})
