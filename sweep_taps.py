@@ -21,7 +21,7 @@ from torch import distributed as dist
 
 VARIABLE = "SWEEP_TAPS"
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-_rows: dict[tuple[int, str], int] = {}
+_rows: dict[int, tuple[int, int]] = {}  # by group: the step, and how many rows it has so far
 
 
 def is_on() -> bool:
@@ -37,8 +37,7 @@ def batch(
     *,
     document_lengths: list[list[int]] | None = None,
     labels_of: str = "next_token",
-    group: int | None = None,
-    start: int = 0,
+    part: tuple[int, int] | None = None,
     padding: Tensor | None = None,
 ) -> None:
     """Write this rank's rows [rows, seq] of a step; call it once for each micro-batch.
@@ -46,11 +45,12 @@ def batch(
     Documents are cut where `position_ids` [rows, seq] restarts at 0, or by `document_lengths`. A
     label is that of the next token (`labels_of="next_token"`), or of the token itself ("token"),
     and negative where nothing is trained. `padding` [rows, seq] is true where a token is filling.
-    Ranks that hold slices of the same rows give the same `group`, and the `start` of their slice.
+    Ranks that hold slices of the same rows say so by `part`: a number that all of them give, and
+    where in the row their slice starts.
     """
     if not is_on():
         return
-    group = rank() if group is None else group
+    group, start = (rank(), 0) if part is None else part
     columns = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
     tokens = {name: x.tolist() for name, x in columns.items() if x is not None}
     lines = []
@@ -74,9 +74,10 @@ def rank() -> int:
 
 def _next_row(step: int, group: int) -> str:
     """A name that a row has on every rank that holds a slice of it."""
-    key = step, str(group)
-    _rows[key] = _rows.get(key, -1) + 1
-    return f"{group}.{_rows[key]}"
+    last_step, count = _rows.get(group, (step, 0))
+    number = count if last_step == step else 0
+    _rows[group] = step, number + 1
+    return f"{group}.{number}"
 
 
 def _append(text: str) -> None:

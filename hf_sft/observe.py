@@ -37,7 +37,9 @@ class ObservedTrainer(Trainer):
             for i in range(len(batch["labels"]))
         ]
         self.tokens += int((batch["labels"] != data.IGNORED).sum())
-        sweep_taps.batch(self.state.global_step + 1, **batch, labels_of="token")
+        sweep_taps.batch(
+            self.state.global_step + 1, **batch, labels_of="token", padding=data.padding(batch)
+        )
         return super().training_step(model, inputs, *args)
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oracle import batches
+from oracle import batches, source
 from oracle import settings as settings_file
 from oracle.errors import OracleError
 
@@ -57,6 +57,7 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
     if args.settings is not None:
         chosen = settings_file.read(args.settings)
     steps = batches.read(args.batches)
+    data = {} if chosen.source is None else source.compare(args.checkpoint, steps, chosen)
     from oracle import steps as computing  # imports torch
 
     figures = list(computing.compute(args.checkpoint, steps, chosen, args.device))
@@ -64,6 +65,7 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
         "checkpoint": str(args.checkpoint),
         "batches_digest": batches.digest(steps),
         "settings": settings_file.plain(chosen),
+        "data": data,
         "steps": figures,
         "seconds": time.perf_counter() - started,
         "cpu_seconds": time.process_time() - worked,

@@ -81,6 +81,5 @@ def step_biases(model: nn.Module, routers: Routers, rate: float) -> None:
     """Move each bias against the load of the step's tokens, and forget the load."""
     for name, bias in biases(model).items():
         load = routers.loads[name]
-        bias += rate * torch.sign(load.mean() - load).view_as(bias)
+        bias.add_(rate * torch.sign(load.mean() - load).view_as(bias))
         load.zero_()
-

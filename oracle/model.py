@@ -22,7 +22,9 @@ def load(path: Path, dtype: str) -> Any:
     """The checkpoint's model in float32, its weights rounded as the trainer rounds them."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path,

@@ -80,4 +80,4 @@ class AdamW:
             unbiased = v / (1 - s.beta2**t)
             update = m / (1 - s.beta1**t) / (unbiased.sqrt() + s.epsilon)
             decay = s.weight_decay if decays(name, weight, s) else 0.0
-            weight -= lr * (update + decay * weight)
+            weight.sub_(lr * (update + decay * weight))

@@ -1,4 +1,4 @@
-"""How a trainer defines what it reports. These are definitions; no result of a run is among them."""
+"""How a trainer defines what it reports: definitions only, no result of a run."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 from oracle import balance, optimizer
 from oracle import model as models
 from oracle.batches import Document, Steps
+from oracle.errors import OracleError
 from oracle.settings import Settings
 
 Figures = dict[str, Any]
@@ -20,6 +21,7 @@ def compute(checkpoint: Path, steps: Steps, settings: Settings, device: str) -> 
     adamw = optimizer.AdamW(settings)
     uses_routers = bool(settings.aux_loss_coef or settings.router_bias_rate)
     routers = balance.Routers(model) if uses_routers else None
+    check_vocabulary(steps, model.config.vocab_size)
     for number, docs in steps.items():
         lr = optimizer.learning_rate(number, settings)
         figures = gradient(model, docs, settings, routers)
@@ -29,6 +31,18 @@ def compute(checkpoint: Path, steps: Steps, settings: Settings, device: str) -> 
             balance.step_biases(model, routers, settings.router_bias_rate)
         model.zero_grad()
         yield {"step": number, "lr": lr, "grad_norm": norm, "grad_norm_groups": groups, **figures}
+
+
+def check_vocabulary(steps: Steps, size: int) -> None:
+    """Raise `OracleError` for a token that the model does not have."""
+    for number, docs in steps.items():
+        for document in docs:
+            outside = [t for t in (*document.tokens, *document.targets) if t >= size]
+            if outside:
+                raise OracleError(
+                    f"step {number}: token {outside[0]} is outside of the vocabulary of {size}; "
+                    "are these batches of another checkpoint?"
+                )
 
 
 def gradient(

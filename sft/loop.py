@@ -101,10 +101,11 @@ class Trainer:
         """This rank's slice of its rows to whoever asked for batches."""
         if not sweep_taps.is_on():
             return
-        mine = {key: slice_of(rows, self.ranks.cp_group) for key, rows in batch.items()}
+        rows = batch | {"padding": data.padding(batch)}
+        mine = {key: slice_of(x, self.ranks.cp_group) for key, x in rows.items()}
         length = mine["input_ids"].shape[1]
         place = 0 if self.ranks.cp_group is None else self.ranks.cp_group.rank()
-        sweep_taps.batch(self.step, **mine, group=self.ranks.dp_rank, start=place * length)
+        sweep_taps.batch(self.step, **mine, part=(self.ranks.dp_rank, place * length))
 
     def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
         """Forward and backward by micro-batches; returns this rank's share of the mean loss.
