@@ -42,10 +42,11 @@ test: env  ## run every test
 test-fast: env  ## run the tests that need no second process
 	@$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
 
-check: env  ## lint, formatting and types
+check: env  ## lint, formatting, types, and who imports whom
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	"$(VENV)/bin/lint-imports" --no-logo
 
 format: env  ## repair what ruff can repair
 	$(PY) -m ruff check --fix .
@@ -61,4 +62,4 @@ ui: recorded env  ## show the recorded runs in a browser, on loopback
 		"sqlite:///$(OUTPUTS)/mlflow.db"
 
 clean:  ## remove the environment and the tools' caches; results stay
-	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf "$(VENV)" .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -31,15 +31,15 @@ from pathlib import Path
 
 import yaml
 
-from sweep.case import Case
+from sweep.case.folder import this_driver
+from sweep.case.labels import Case
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.facts import save as save_facts
 from sweep.files import conf_dir, write_json
-from sweep.folder import this_driver
-from sweep.judge.recorded import judge_recorded
 from sweep.plan import suite
 from sweep.report import Result
-from sweep.results import load
+from sweep.session.recorded import judge_recorded
+from sweep.session.results import load
 from sweep.store import End, Location, Reader, Writer
 
 RUNS = 5000

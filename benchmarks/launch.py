@@ -18,11 +18,12 @@ import psutil
 from hydra import compose, initialize_config_dir
 
 import tiny_models
-from sweep import launch, schema, trainers, warm
-from sweep.case import settings_of
+from sweep import schema, trainers
+from sweep.case.labels import settings_of
+from sweep.case.machine import Machine
 from sweep.facts import LaunchFacts
 from sweep.files import conf_dir
-from sweep.machine import Machine
+from sweep.run import launch, warm
 from sweep.schema import Settings
 
 PLAIN = ("compile=false", "ac=none", "act_offload=false", "optim_offload=false")

@@ -9,9 +9,9 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 
 from sweep import schema, trainers
-from sweep.case import settings_of
+from sweep.case.labels import settings_of
+from sweep.case.machine import Machine
 from sweep.files import conf_dir
-from sweep.machine import Machine
 from sweep.trainers.base import Command, in_folders
 
 LAYOUTS = ("single", "fsdp4_ep4", "cp4_ep4", "dp2_cp2_ep4")

@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 
 import tiny_models
 from sft.warm import launch
-from sweep import thresholds
-from sweep.case import Case, layout_name
+from sweep.case.labels import Case, layout_name
+from sweep.checks import thresholds
 from sweep.files import conf_dir
 from sweep.schema import LayoutConf
 

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sweep.folder import find
+from sweep.case.folder import find
 from sweep.report import PLOT, Result
 from sweep.report.result import reference_of
 from sweep.report.runs import Run, overlay_address
-from sweep.results import load_all
+from sweep.session.results import load_all
 from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
 from tests.sweep.servers import mlflow_server
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sweep import arguments
-from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.checks import cost
+from sweep.cli import arguments
+from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.facts import Facts
 from sweep.store import CaseRecord, Reader, SweepRecord
 

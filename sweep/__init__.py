@@ -1,7 +1,8 @@
 """Trains every architecture in every layout with every feature, and says what broke.
 
-The steps: `plan`, `launch` (through Hydra and submitit), `trainers`, `facts`, `store`, `checks`,
-`judge`, `report`. `session` is the process that drives them.
+A case's way, a folder each: `cli` reads the words, `plan` makes the case, `session` hands it to a
+launcher, `run` starts it through `trainers`, `logs` and the readers give facts, `store` keeps them,
+`checks` and `judge` decide, `report` tells.
 """
 
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ import sys
 def run() -> int:
     """The sweep's exit code, also where a Ctrl-C comes while it is imported."""
     try:
-        from sweep.app import main
+        from sweep.cli.app import main
 
         return main()
     except KeyboardInterrupt:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sweep import arguments
-from sweep.arguments import EXPERIMENT, OUTPUTS, Usage
+from sweep.cli import arguments
+from sweep.cli.arguments import EXPERIMENT, OUTPUTS, Usage
 from sweep.store import Reader, SweepRecord
 from sweep.store.reader import BASELINE, PINNED
 

@@ -6,13 +6,13 @@ import math
 import sys
 from pathlib import Path
 
-from sweep import arguments, folder
-from sweep.arguments import OUTPUTS, SWEEP, Argument, Usage
+from sweep.case import folder
+from sweep.case.machine import Machine
+from sweep.cli import arguments
+from sweep.cli.arguments import OUTPUTS, SWEEP, Argument, Usage
 from sweep.errors import RequestError
-from sweep.machine import Machine
-from sweep.plan import Planned
 from sweep.plan.earlier import Earlier, check_ended
-from sweep.session import Session
+from sweep.session.driver import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
 from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded
 
@@ -31,13 +31,6 @@ USAGE = Usage(
 )
 
 
-class Collected(Earlier):
-    """A sweep whose jobs went on without it: nothing is run again."""
-
-    def set_aside(self, one: Planned) -> None:
-        """What is there is what the jobs left, or still write."""
-
-
 def main(values: dict[str, str]) -> int:
     """Collect, report, and return the exit code: 3 while cases run and none has failed."""
     if values["wait"] not in ("true", "false"):
@@ -51,7 +44,7 @@ def main(values: dict[str, str]) -> int:
     plan = folder.read_plan(found)
     planned = folder.planned_in(found)
     machine = Machine.having(planned[0].case.device)
-    session = Session(planned, machine, str(plan["experiment"]), Collected(found))
+    session = Session(planned, machine, str(plan["experiment"]), Earlier(found, reruns=False))
     wait = values["wait"] == "true"
     follower = _follower(session, jobs, Pace(POLL_SECONDS, grace), PATIENCE_SECONDS if wait else 0)
     code = session.execute(lambda: _follow(session, follower, wait))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.errors import RequestError
 
 

@@ -1,7 +1,10 @@
-"""The two ways in which a sweep itself can go wrong, apart from a trainer that fails."""
+"""What can go wrong with a sweep itself, and the line and exit code for each error."""
 
 from __future__ import annotations
 
+import errno
+import os
+import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,3 +28,62 @@ def reason(error: ValidationError, separator: str = ".") -> str:
     first = error.errors()[0]
     where = separator.join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+ELSEWHERE = "name another folder with outputs=..."
+# What the system refuses -> the next step. Another request would do, ...
+_OF_THE_REQUEST = {
+    errno.EACCES: f"you may not write there; {ELSEWHERE}",
+    errno.EPERM: f"you may not write there; {ELSEWHERE}",
+    errno.EROFS: f"nothing can be written there; {ELSEWHERE}",
+    errno.ENOTDIR: f"a part of it is a file; {ELSEWHERE}",
+    errno.EISDIR: "it is a folder, and a file is needed there",
+    errno.EEXIST: f"something else is there; {ELSEWHERE}",
+    errno.ELOOP: f"a link leads to itself; {ELSEWHERE}",
+    errno.ENAMETOOLONG: f"choose shorter names, or {ELSEWHERE}",
+}
+# ... or the machine is short of something.
+_OF_THE_MACHINE = {
+    errno.ENOSPC: f"free some space, or {ELSEWHERE}",
+    errno.EDQUOT: f"free some space, or {ELSEWHERE}",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "the machine has too many files open",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u)",
+    errno.ENOENT: "it is not there, or no longer",
+    errno.ENOMEM: "free some memory",
+}
+
+
+def told(error: BaseException) -> tuple[str, int]:
+    """The line and the exit code; a fault of the sweep's own has its traceback printed before."""
+    match error:
+        case RequestError():
+            return str(error), 2
+        case MachineryError():
+            return str(error), 3
+        case KeyboardInterrupt() | Interrupted():
+            return "interrupted", 130
+        case OSError() if error.errno is not None:
+            return of_system(error), 2 if error.errno in _OF_THE_REQUEST else 3
+        case MemoryError():
+            return f"out of memory; {_OF_THE_MACHINE[errno.ENOMEM]}", 3
+    traceback.print_exception(error)
+    said = " ".join(str(error).split())
+    return f"a fault of the sweep itself, please report the lines above: {_kind(error)}: {said}", 3
+
+
+def of_system(error: OSError) -> str:
+    """What the system refuses, where, and the next step."""
+    number = error.errno or 0
+    path = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else ""
+    reason = os.strerror(number) if number else str(error)
+    step = _OF_THE_REQUEST.get(number) or _OF_THE_MACHINE.get(number)
+    return ": ".join(filter(None, (_shortened(path), reason))) + (f": {step}" if step else "")
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 200 else f"{path[:90]}...{path[-90:]}"
+
+
+def _kind(error: BaseException) -> str:
+    return type(error).__name__

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sweep.case import Case, plain
-from sweep.compiler.breaks import CompilerFacts
+from sweep.case.labels import Case, plain
 from sweep.errors import RequestError, reason
 from sweep.files import write_text
 from sweep.schema import Settings
@@ -58,6 +58,38 @@ class Metrics(BaseModel):
     bad_lines: list[str] = Field(default_factory=list)  # "line 3: what is wrong: start of line"
 
 
+class Happening(BaseModel):
+    """A graph break or a recompile, with how often each rank logged it."""
+
+    reason: str  # without addresses and numbers, which differ between runs
+    frame: str  # file:line; the file as it would be imported
+    function: str = ""
+    ranks: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What makes two of them the same."""
+        return self.reason, self.frame
+
+    def __str__(self) -> str:
+        where = f"{self.frame} in {self.function}" if self.function else self.frame
+        ranks = ", ".join(sorted(self.ranks, key=_by_number))
+        return f"{where}: {self.reason} ({'ranks' if len(self.ranks) > 1 else 'rank'} {ranks})"
+
+
+class CompilerFacts(BaseModel):
+    """What the compiler did in a launch."""
+
+    breaks: list[Happening] = Field(default_factory=list)
+    recompiles: list[Happening] = Field(default_factory=list)
+    graphs: dict[str, int] = Field(default_factory=dict)  # captured, by rank
+
+    @property
+    def recompile_count(self) -> int:
+        """Recompiles of one rank: where ranks differ, of the one with the most of each."""
+        return sum(max(one.ranks.values()) for one in self.recompiles)
+
+
 class LaunchFacts(BaseModel):
     """One start of the trainer."""
 
@@ -82,6 +114,17 @@ class LaunchFacts(BaseModel):
     stopped: int = 0  # processes that were still there at the end, and were killed
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """Why a job ended without facts of its own, as its launcher knows it."""
+
+    reason: str
+    timed_out: bool = False
+
+
+DIED = JobEnd("the job died without leaving a result")
 
 
 class Facts(BaseModel):
@@ -130,6 +173,10 @@ def _of_ranks(value: Any) -> list[float]:
     """A counter by rank; a trainer may write one number for all, or what is no number."""
     values = value if isinstance(value, list) else [value]
     return [float(one) for one in values if isinstance(one, (int, float)) and math.isfinite(one)]
+
+
+def _by_number(rank: str) -> tuple[int, str]:
+    return (int(rank), "") if rank.isdigit() else (1 << 30, rank)
 
 
 def save(facts: Facts, case_dir: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from sweep.machine import gpu
+from sweep.case.machine import gpu
 
 SHA_LENGTH = 40
 PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trainer-sweep")
@@ -49,6 +49,11 @@ def environment(device: str) -> dict[str, str]:
         "device": device,
         **(gpu() if device == "cuda" else {}),
     }
+
+
+def of_this_run(device: str) -> dict[str, str]:
+    """All of it, for a command started in the present folder."""
+    return environment(device) | commit(Path.cwd())
 
 
 def commit(folder: Path) -> dict[str, str]:

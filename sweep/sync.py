@@ -10,15 +10,15 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from sweep import arguments, results
-from sweep import folder as sweep_folder
-from sweep.arguments import OUTPUTS, Usage
+from sweep.case import folder as sweep_folder
+from sweep.cli import arguments
+from sweep.cli.arguments import OUTPUTS, Usage
 from sweep.errors import MachineryError, RequestError
-from sweep.judge import closing, ready
-from sweep.judge.recorded import without_own
-from sweep.plan.earlier import ASIDE
+from sweep.judge import ready
 from sweep.report import Result
 from sweep.report.runs import RECORDED, recorded
+from sweep.session import closing, results
+from sweep.session.recorded import without_own
 from sweep.store import End, Location, Writer
 from sweep.store.guard import guarded
 
@@ -122,7 +122,7 @@ def _results(folder: Path) -> list[Result]:
 
 def _set_aside(folder: Path) -> list[Result]:
     """The runs of cases that ran again later."""
-    return results.load_all(sorted((folder / ASIDE).glob("*/*")))
+    return results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))
 
 
 def _end(folder: Path, ended: int) -> End:

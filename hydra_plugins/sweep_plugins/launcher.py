@@ -14,7 +14,7 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import LocalLaunche
 
 
 class Observed:
-    """A launcher that tells `observer` (a sweep.session.Session) of each job's start and end.
+    """A launcher that tells `observer` (a session) when each job starts and ends.
 
     Results travel on disk, so that the death of a job costs nothing but its own result.
     """
@@ -39,7 +39,7 @@ class SlotLauncher(Observed, LocalLauncher):
         self, machine: Any, limits: Any, cases: Sequence[tuple[float, int]]
     ) -> tuple[float, int]:
         """How long cases of (seconds, GPUs) take, and how many run at a time."""
-        from sweep.slots import Pool, makespan
+        from sweep.run.slots import Pool, makespan
 
         return makespan(Pool(machine, limits), cases)
 
@@ -47,9 +47,9 @@ class SlotLauncher(Observed, LocalLauncher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run every job, in order as far as they fit; what became of each is on disk."""
-        from sweep.job import DRIVER
         from sweep.processes import JOB_MARKER, MarkedJob, this_process
-        from sweep.slots import Pool, SlotRunner
+        from sweep.run.job import DRIVER
+        from sweep.run.slots import Pool, SlotRunner
 
         session = self.session
         markers = [uuid.uuid4().hex for _ in job_overrides]
@@ -72,7 +72,7 @@ class SlotLauncher(Observed, LocalLauncher):
 
     def _submit(self, folder: Path, settings: Any) -> Any:
         from sweep.errors import MachineryError
-        from sweep.job import run_job
+        from sweep.run.job import run_job
 
         try:
             return self._executor(folder, settings).submit(run_job, settings)
@@ -83,7 +83,7 @@ class SlotLauncher(Observed, LocalLauncher):
         # As BaseSubmititLauncher.launch builds it, which submits all jobs at once and raises.
         import submitit
 
-        from sweep.slots import minutes
+        from sweep.run.slots import minutes
 
         params = {**self.params, "timeout_min": self.params["timeout_min"] or minutes(settings)}
         del params["submitit_folder"]  # composed before the sweep had a folder

@@ -43,8 +43,8 @@ class ArrayLauncher(Observed, SlurmLauncher):
         self, machine: Any, limits: Any, cases: Sequence[tuple[float, int]]
     ) -> tuple[float, int]:
         """How long cases of (seconds, GPUs) take, and how many run, if the cluster has room."""
-        from sweep.machine import Machine
-        from sweep.slots import Pool, makespan
+        from sweep.case.machine import Machine
+        from sweep.run.slots import Pool, makespan
 
         pool = Pool(Machine(), replace(limits, slots=int(self.params["array_parallelism"])))
         return makespan(pool, [(seconds, 0) for seconds, _ in cases])
@@ -78,7 +78,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         return [self.params[f"{key}_seconds"] for key in keys]
 
     def _submit_all(self, queue: Any) -> dict[int, Any]:
-        from sweep import slots
+        from sweep.run import slots
         from sweep.slurm import arrays, cluster, jobs
 
         session, (name,) = self.observer, queue.names
@@ -103,7 +103,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
 
     def _submit(self, asked: dict[str, Any], settings: Sequence[Any]) -> list[Any]:
         from sweep.errors import MachineryError
-        from sweep.job import run_job
+        from sweep.run.job import run_job
 
         try:
             with _alarm(self.params["submit_seconds"]), _without_our_own_job():

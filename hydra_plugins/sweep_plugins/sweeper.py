@@ -17,10 +17,10 @@ class CaseSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
+        from sweep.case.machine import this_machine
         from sweep.errors import RequestError
-        from sweep.machine import this_machine
         from sweep.plan.request import Request
-        from sweep.session import Session
+        from sweep.session.driver import Session
 
         assert self.hydra_context is not None
         assert self.config is not None

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import yaml
 
-from sweep import arguments, thresholds
-from sweep.arguments import OUTPUTS, Argument, Usage
 from sweep.calibrate import config, page
 from sweep.calibrate.populations import Plan, populations
 from sweep.calibrate.rule import Population
+from sweep.checks import thresholds
+from sweep.cli import arguments
+from sweep.cli.arguments import OUTPUTS, Argument, Usage
 from sweep.errors import MachineryError, RequestError
 from sweep.files import conf_dir, conf_files, own_conf_dir, write_text
 from sweep.provenance import LIBRARIES

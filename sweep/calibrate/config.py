@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from sweep.calibrate.rule import Population
+from sweep.checks.thresholds import CALIBRATED
 from sweep.files import write_text
-from sweep.thresholds import CALIBRATED
 
 HEAD = """\
 # Made by `python -m sweep.calibrate`, over what conf/thresholds.yaml says; not to be edited.

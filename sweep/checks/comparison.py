@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from sweep import thresholds
+from sweep.checks import thresholds
 from sweep.checks.differences import Pair, Series, in_common, places_apart, same_choices, series
 from sweep.facts import Facts, Step
 

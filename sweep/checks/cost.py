@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-from sweep import thresholds
-from sweep.checks import baselines
+from sweep.checks import baselines, thresholds
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
 from sweep.facts import Facts, Step

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.checks.thresholds import Threshold
 from sweep.facts import Step
-from sweep.thresholds import Threshold
 
 Pair = tuple[Step, Step]  # ours, and what it is compared with, of the same step
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sweep.checks import known_breaks
 from sweep.checks.base import Context, Finding, Outcome
-from sweep.compiler import known_breaks
-from sweep.compiler.breaks import Happening
-from sweep.compiler.known_breaks import KnownBreak
+from sweep.checks.known_breaks import KnownBreak
 from sweep.errors import RequestError
-from sweep.facts import Facts, LaunchFacts, Step
+from sweep.facts import Facts, Happening, LaunchFacts, Step
 
 NAMED = 3  # breaks that a message names one by one
 SETTLED = 3  # steps after the first, with fewer of which nothing is said of recompiles

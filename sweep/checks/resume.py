@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from sweep import thresholds
+from sweep.checks import thresholds
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.differences import Pair, Series, in_common, series
 from sweep.errors import RequestError

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sweep import arguments, judge
-from sweep.arguments import EXPERIMENT, OUTPUTS, Argument, Usage
+from sweep import judge
+from sweep.cli import arguments
+from sweep.cli.arguments import EXPERIMENT, OUTPUTS, Argument, Usage
 from sweep.compare import page
 from sweep.compare.page import Page
 from sweep.errors import RequestError

@@ -10,8 +10,7 @@ from sweep.checks import Finding, Outcome, cost, drift
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparison import Comparison
 from sweep.checks.graph_breaks import breaks_of
-from sweep.compiler.breaks import Happening
-from sweep.facts import Facts
+from sweep.facts import Facts, Happening
 from sweep.judge import Verdict
 from sweep.store import CaseRecord
 

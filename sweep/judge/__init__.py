@@ -1,7 +1,4 @@
-"""What facts mean: one verdict over the findings of a case, and a whole sweep judged at its end.
-
-`python -m sweep.judge` judges a recorded sweep again.
-"""
+"""Findings -> one verdict for each case. `python -m sweep.judge` judges a recorded sweep again."""
 
 from sweep.judge.verdict import Judgement, Verdict, judge, ready, unavailable
 

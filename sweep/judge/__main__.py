@@ -6,13 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sweep import arguments, report
-from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
+from sweep import report
+from sweep.case.folder import PLAN
+from sweep.cli import arguments
+from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.files import write_json
-from sweep.folder import PLAN
-from sweep.judge.closing import keep
-from sweep.judge.recorded import judge_recorded, without_own
 from sweep.judge.verdict import ready
+from sweep.session.closing import keep
+from sweep.session.recorded import judge_recorded, without_own
 from sweep.store import End, Reader, SweepRecord, ending
 
 USAGE = Usage(

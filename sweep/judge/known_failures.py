@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from sweep import conf_file
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import OfCases, Pattern
 from sweep.errors import RequestError, reason

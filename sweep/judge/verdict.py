@@ -6,11 +6,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
-from sweep import thresholds
-from sweep.case import Case
-from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost
+from sweep.case.labels import Case
+from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost, known_breaks, thresholds
 from sweep.checks.exit import timed_out
-from sweep.compiler import known_breaks
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.judge import known_failures

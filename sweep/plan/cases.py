@@ -5,31 +5,21 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omegaconf import DictConfig, OmegaConf
 
 import tiny_models
 from sweep import trainers
-from sweep.case import Case, case_of, settings_of, slug
+from sweep.case.labels import case_of, settings_of, slug
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.files import config_dir_of
-from sweep.machine import Machine
 from sweep.schema import LaunchMode, Settings
 
 Compose = Callable[[Sequence[str]], DictConfig]
 NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A case, what composes it (overrides, --config-dir), and why it cannot run here, if so."""
-
-    case: Case
-    settings: Settings
-    overrides: tuple[str, ...]
-    unavailable: str | None = None
-    config_dir: str | None = None
 
 
 def plan(

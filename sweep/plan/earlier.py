@@ -7,17 +7,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sweep import case_file, launch
 from sweep import facts as facts_file
-from sweep import folder as sweep_folder
+from sweep.case import file as case_file
+from sweep.case import folder as sweep_folder
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.judge import findings
-from sweep.machine import Machine
-from sweep.plan import Compose, Planned, plan_one, suite, varying_keys
+from sweep.plan import Compose, plan_one, suite, varying_keys
 from sweep.slurm import jobs
 
 Shard = tuple[int, int] | None
-ASIDE = ".earlier"  # results that a rerun replaces are kept here, inside the sweep's folder
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Earlier:
 
     folder: Path
     failed_only: bool = False
+    reruns: bool = True  # False: its jobs still run elsewhere, and are only collected
 
     @classmethod
     def asked_for(cls, outputs: Path, sweep_id: str | None, rerun: str | None) -> Earlier | None:
@@ -88,25 +89,15 @@ class Earlier:
         has_result = facts is not None and not facts.interrupted
         return has_result and self._failed(case_id) if self.failed_only else not has_result
 
-    def set_aside(self, one: Planned) -> None:
-        """Make room for another run of the case; nothing of the old one is lost or still runs."""
-        case_dir = self.folder / one.case.id
-        launches = list(case_dir.glob("launches/*"))
-        for directory in launches:
-            launch.end_leftovers(directory)
-        if launches:  # it did not only wait
-            old = self.folder / ASIDE / one.case.id
-            old.mkdir(parents=True, exist_ok=True)
-            case_dir.rename(old / str(len(list(old.iterdir())) + 1))
-        case_file.write(one, case_dir)
-
     @property
     def _cases(self) -> list[str]:
         return list(sweep_folder.read_plan(self.folder)["cases"])
 
     def _file(self, case_id: str) -> case_file.CaseFile:
         """What the case was; of one set aside as we were killed, what it was before."""
-        before = sorted((self.folder / ASIDE / case_id).glob("*"), key=lambda path: int(path.name))
+        before = sorted(
+            (self.folder / sweep_folder.ASIDE / case_id).glob("*"), key=lambda path: int(path.name)
+        )
         if before and not case_file.exists(self.folder / case_id):
             return case_file.read(before[-1])
         return case_file.read(self.folder / case_id)

@@ -14,8 +14,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from sweep import trainers
+from sweep.case.planned import Planned
 from sweep.files import conf_dir
-from sweep.plan import Planned
 
 DAY = 86_400
 SETTLE = 6 * 3600  # a night's shards start within some hours of each other, often around midnight

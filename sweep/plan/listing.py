@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweep.plan import Planned, estimates
+from sweep.case.planned import Planned
+from sweep.plan import estimates
 from sweep.report.lines import say
 
 # The cases' (seconds, GPUs) -> seconds until all have ended, and how many run at once

@@ -10,11 +10,12 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.faults import Conclusion, Detection
-from sweep.machine import Machine
-from sweep.plan import Compose, Planned, estimates, listing, plan, shards, suite, varying_keys
+from sweep.plan import Compose, estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.earlier import Earlier
+from sweep.report.detection import Conclusion, Detection
 from sweep.store import history
 
 

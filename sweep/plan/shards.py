@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.plan import Planned
 
 
 def parse(text: str) -> tuple[int, int]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import case_file
-from sweep.case import Case
+from sweep.case import file as case_file
+from sweep.case.folder import PLAN, read_plan
+from sweep.case.labels import Case
 from sweep.files import write_text
-from sweep.folder import PLAN, read_plan
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
 from sweep.report.page import page

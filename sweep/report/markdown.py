@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
 from sweep.report.result import Result, counts, curves_address, printable, short
 

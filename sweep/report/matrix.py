@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.judge import Verdict
 from sweep.report.looks import LOOKS
 from sweep.report.result import Result, printable

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.report.looks import LOOKS
 from sweep.report.matrix import NOT_RUN, Matrix, file_link, matrix
 from sweep.report.result import Result, curves_address, short

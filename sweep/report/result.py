@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.checks import Finding, Outcome, peers
 from sweep.facts import Facts
 from sweep.judge import Judgement, Verdict

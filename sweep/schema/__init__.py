@@ -27,25 +27,18 @@ from sweep.schema.case import (
     ScaleConf,
 )
 from sweep.schema.trainer import (
-    TRAINERS,
-    CommandConf,
-    HfSharding,
-    HfTrainerConf,
     MetricsConf,
     MetricsFormat,
-    PrimeRlConf,
     ResumeConf,
-    SftConf,
-    TorchtitanConf,
     TrainerConf,
+    trainer_confs,
 )
 
 __all__ = [
-    "TRAINERS", "ActivationCheckpointing", "ArchConf", "Attention", "CommandConf", "DataConf",
-    "Device", "Dtype", "ExpertDispatch", "FeatureConf", "HfSharding", "HfTrainerConf", "LaunchConf",
-    "LaunchMode", "LayoutConf", "LinearAttention", "MetricsConf", "MetricsFormat", "OptimConf",
-    "PrimeRlConf", "ResumeConf", "ScaleConf", "Settings", "SftConf", "SuiteConf", "TorchtitanConf",
-    "TrainerConf", "register",
+    "ActivationCheckpointing", "ArchConf", "Attention", "DataConf", "Device", "Dtype",
+    "ExpertDispatch", "FeatureConf", "LaunchConf", "LaunchMode", "LayoutConf",
+    "LinearAttention", "MetricsConf", "MetricsFormat", "OptimConf", "ResumeConf", "ScaleConf",
+    "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
 ]  # fmt: skip
 
 
@@ -101,5 +94,5 @@ def register() -> None:
 
     store = ConfigStore.instance()
     store.store(name="sweep_schema", node=Settings)
-    for name, node in TRAINERS.items():
+    for name, node in trainer_confs().items():
         store.store(group="schema/trainer", name=name, node=node)

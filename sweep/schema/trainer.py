@@ -1,66 +1,44 @@
-"""How a trainer is described: what all have, and what each kind has besides."""
+"""How a trainer is described; each adapter in sweep/trainers adds its own keys."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from functools import cache
+from importlib.metadata import entry_points
 
 from omegaconf import MISSING
 
 
 @dataclass
 class TrainerConf:
-    """What every trainer has; each has its own subclass in `conf/trainer`."""
+    """What every trainer has; an adapter's subclass adds its own keys, and so registers it."""
 
     name: str = MISSING
     adapter: str = MISSING  # the module of sweep/trainers that translates for it
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
     not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
-
-@dataclass
-class SftConf(TrainerConf):
-    """The built-in trainer."""
-
-    name: str = "sft"
-    adapter: str = "sft"
+    def __init_subclass__(cls) -> None:
+        """Register the subclass under its adapter's name."""
+        _REGISTERED[cls.adapter] = cls
 
 
-class HfSharding(Enum):
-    """Who shards the model under transformers' Trainer."""
-
-    transformers = "transformers"  # from_pretrained(distributed_config=...): FSDP2 and experts
-    accelerate = "accelerate"  # TrainingArguments(fsdp=...)
+_REGISTERED: dict[str, type[TrainerConf]] = {}
+ENTRY_POINTS = "trainer_sweep.trainers"  # other distributions' adapters, one module each
 
 
-@dataclass
-class HfTrainerConf(TrainerConf):
-    """transformers' own Trainer."""
-
-    name: str = "hf_trainer"
-    adapter: str = "hf_trainer"
-    sharding: HfSharding = HfSharding.transformers
-
-
-@dataclass
-class PrimeRlConf(TrainerConf):
-    """PrimeIntellect-ai/prime-rl's SFT trainer."""
-
-    name: str = "prime_rl"
-    adapter: str = "prime_rl"
-    project: str | None = None  # the folder that uv runs it from
-    dataset: str | None = None  # a Hugging Face data set; random tokens without
-    renderer: str | None = None  # of its package `renderers`, for a data set
-
-
-@dataclass
-class TorchtitanConf(TrainerConf):
-    """pytorch/torchtitan."""
-
-    name: str = "torchtitan"
-    adapter: str = "torchtitan"
-    python: str | None = None  # an interpreter that has it; our own otherwise
+@cache
+def trainer_confs() -> dict[str, type[TrainerConf]]:
+    """Adapter name -> its configuration: of all modules in sweep/trainers, and entry points."""
+    package = importlib.import_module("sweep.trainers")
+    for module in pkgutil.iter_modules(package.__path__, "sweep.trainers."):
+        importlib.import_module(module.name)
+    for entry_point in entry_points(group=ENTRY_POINTS):
+        entry_point.load()
+    return dict(sorted(_REGISTERED.items()))
 
 
 class MetricsFormat(Enum):
@@ -92,30 +70,3 @@ class ResumeConf:
     argv: list[str] = field(default_factory=list)  # words added to the command
     files: dict[str, str] = field(default_factory=dict)  # added, or instead of those of that name
     env: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class CommandConf(TrainerConf):
-    """Any program, by its command line, its config files and what it writes.
-
-    {words} in braces are filled in, in argv, files and env alike (docs/trainers.md lists them); a
-    word that comes out empty is left out. A checkpoint is only built where {model} is asked for.
-    """
-
-    name: str = "command"
-    adapter: str = "command"
-    argv: list[str] = MISSING
-    torchrun: bool = False  # start argv on world_size ranks with torchrun
-    files: dict[str, str] = field(default_factory=dict)  # name in {output_dir} -> text
-    spelling: dict[str, dict[Any, Any]] = field(default_factory=dict)  # {word} -> ours -> theirs
-    metrics: MetricsConf = field(default_factory=MetricsConf)
-    resume: ResumeConf = field(default_factory=ResumeConf)
-    archs: list[str] | None = None  # what it can do; null: everything
-    layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
-    features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
-
-
-TRAINERS = {
-    node.adapter: node
-    for node in (SftConf, CommandConf, HfTrainerConf, PrimeRlConf, TorchtitanConf)
-}

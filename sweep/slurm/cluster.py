@@ -15,8 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from sweep.errors import MachineryError
+from sweep.facts import DIED, JobEnd
 from sweep.files import tail
-from sweep.job_end import DIED, JobEnd
 
 ANSWER_SECONDS = 60.0  # for a command to come back
 GONE = "GONE"  # Slurm knows the job no longer

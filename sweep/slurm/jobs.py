@@ -7,15 +7,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sweep.errors import MachineryError
+from sweep.facts import JobEnd
 from sweep.files import write_json
 from sweep.slurm import cluster
 from sweep.slurm.cluster import Queue
-
-if TYPE_CHECKING:
-    from sweep.session import Session
 
 RECORD = "slurm.json"  # in the sweep's folder
 
@@ -76,6 +74,26 @@ def active(folder: Path) -> list[str]:
             if f"-{folder.name}-" in name and cluster.is_active(state)]  # fmt: skip
 
 
+class Listener(Protocol):
+    """Who is told what becomes of the jobs, by their index: the session."""
+
+    def started(self, index: int) -> None:
+        """The job runs."""
+        ...
+
+    def ended(self, index: int, log: str, end: JobEnd) -> None:
+        """The job has ended; `log` is its standard error."""
+        ...
+
+    def has_facts(self, index: int) -> bool:
+        """Whether the job's facts can be read."""
+        ...
+
+    def tick(self) -> None:
+        """Called once per look at the queue."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pace:
     """How a sweep follows its jobs; all in seconds."""
@@ -88,7 +106,7 @@ class Follower:
     """Tells a session what becomes of its jobs."""
 
     def __init__(
-        self, session: Session, jobs: Mapping[int, SlurmJob], queue: Queue, pace: Pace
+        self, session: Listener, jobs: Mapping[int, SlurmJob], queue: Queue, pace: Pace
     ) -> None:
         self._session, self.left, self.queue, self._pace = session, dict(jobs), queue, pace
         self.states: dict[int, str] = {}

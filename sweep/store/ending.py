@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.folder import PLAN, is_dead, is_old
+from sweep.case.folder import PLAN, is_dead, is_old
 from sweep.report import Result, not_run, sweep_note
 from sweep.store import entries
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.folder import is_dead, read_plan, this_driver
+from sweep.case.folder import is_dead, read_plan, this_driver
 from sweep.store.ending import end_dead_runs
 from sweep.store.location import Location
 

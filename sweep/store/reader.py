@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sweep.case.folder import PLAN
 from sweep.errors import RequestError
 from sweep.facts import Facts
-from sweep.folder import PLAN
 from sweep.store.location import Location
 from sweep.store.records import CaseRecord, SweepRecord, case_record, fits, ran, sweep_record
 

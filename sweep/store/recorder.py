@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweep import folder as sweep_folder
+from sweep.case import folder as sweep_folder
+from sweep.case.folder import PLAN, this_driver
 from sweep.errors import MachineryError
 from sweep.files import write_json, write_text
-from sweep.folder import PLAN, this_driver
 from sweep.report import PLOT, Result, failure_note
 from sweep.report.runs import RECORDED, Run, recorded
 from sweep.store import entries

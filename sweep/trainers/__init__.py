@@ -1,21 +1,26 @@
-"""Adapters: all that a sweep knows of a trainer. One module each."""
+"""Adapters: all that a sweep knows of a trainer. One module each, which registers itself.
+
+An adapter's module has a subclass of `schema.TrainerConf` (its keys in `conf/trainer`) and
+`TRAINER` (what translates a case for it).
+"""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from typing import cast
 
 from sweep.errors import RequestError
-from sweep.schema import TRAINERS, Settings
+from sweep.schema import Settings, trainer_confs
 from sweep.trainers.base import Trainer
 
 
 def load(name: str) -> Trainer:
     """The adapter of that name; raises RequestError with the choices."""
-    if name not in TRAINERS:
-        choices = ", ".join(TRAINERS)
+    confs = trainer_confs()
+    if name not in confs:
+        choices = ", ".join(confs)
         raise RequestError(f"trainer.adapter={name}: no such adapter; choose from {choices}")
-    return cast(Trainer, importlib.import_module(f"sweep.trainers.{name}").TRAINER)
+    return cast(Trainer, sys.modules[confs[name].__module__].__dict__["TRAINER"])
 
 
 def of(settings: Settings) -> Trainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-from sweep.case import layout_name, plain
+from sweep.case.labels import layout_name, plain
 from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers.template import SWITCHES, text

@@ -13,6 +13,8 @@ from sweep.schema import Settings
 from sweep.slurm import nodes
 
 LAUNCHES = "launches"  # in a case's folder: a folder for each, in their order
+LOG = "launcher.log"  # in a launch's folder
+PROCESS = "process.json"  # in a launch's folder: finds processes that outlived it
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Trainer(Protocol):
         ...
 
     def server(self, settings: Settings) -> list[str] | None:
-        """The program that can fork `command`'s ranks (sweep/warm.py), if there is one."""
+        """The program that can fork `command`'s ranks (sweep/run/warm.py), if there is one."""
         return None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:

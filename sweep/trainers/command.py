@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from sweep import launch as launching
+from omegaconf import MISSING
+
 from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.files import write_text
-from sweep.schema import CommandConf, Settings
+from sweep.schema import MetricsConf, ResumeConf, Settings, TrainerConf
 from sweep.trainers import readers, template
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import Command, Launch, Trainer, before, torchrun, train_and_resume
+from sweep.trainers.base import (
+    LOG,
+    PROCESS,
+    Command,
+    Launch,
+    Trainer,
+    before,
+    torchrun,
+    train_and_resume,
+)
 
-RESERVED = (launching.LOG, launching.PROCESS, "ranks")
+RESERVED = (LOG, PROCESS, "ranks")
+
+
+@dataclass
+class CommandConf(TrainerConf):
+    """Any program, by its command line, its config files and what it writes.
+
+    {words} in braces are filled in, in argv, files and env alike (docs/trainers.md lists them); a
+    word that comes out empty is left out. A checkpoint is only built where {model} is asked for.
+    """
+
+    name: str = "command"
+    adapter: str = "command"
+    argv: list[str] = MISSING
+    torchrun: bool = False  # start argv on world_size ranks with torchrun
+    files: dict[str, str] = field(default_factory=dict)  # name in {output_dir} -> text
+    spelling: dict[str, dict[Any, Any]] = field(default_factory=dict)  # {word} -> ours -> theirs
+    metrics: MetricsConf = field(default_factory=MetricsConf)
+    resume: ResumeConf = field(default_factory=ResumeConf)
+    archs: list[str] | None = None  # what it can do; null: everything
+    layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
+    features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
 
 
 class CommandTrainer(Trainer):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
-from sweep.schema import ActivationCheckpointing, Device, HfSharding, HfTrainerConf, Settings
+from sweep.schema import ActivationCheckpointing, Device, Settings, TrainerConf
 from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
@@ -23,6 +25,22 @@ NOT_FULL_ATTENTION = {
     "glm_moe_dsa": "an indexer's picks",
 }
 """What `supports_context_parallel` of transformers 5.24 says no to, and why."""
+
+
+class HfSharding(Enum):
+    """Who shards the model under transformers' Trainer."""
+
+    transformers = "transformers"  # from_pretrained(distributed_config=...): FSDP2 and experts
+    accelerate = "accelerate"  # TrainingArguments(fsdp=...)
+
+
+@dataclass
+class HfTrainerConf(TrainerConf):
+    """transformers' own Trainer."""
+
+    name: str = "hf_trainer"
+    adapter: str = "hf_trainer"
+    sharding: HfSharding = HfSharding.transformers
 
 
 class HfTrainer(ModuleTrainer):

@@ -9,6 +9,7 @@ src/prime_rl/trainer/sft/train.py.
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,8 +22,8 @@ from sweep.schema import (
     Device,
     ExpertDispatch,
     MetricsConf,
-    PrimeRlConf,
     Settings,
+    TrainerConf,
 )
 from sweep.trainers import readers
 from sweep.trainers.abilities import untold
@@ -42,6 +43,17 @@ METRICS = MetricsConf(
         "peak_memory_gib": "perf/peak_memory",
     },
 )
+
+
+@dataclass
+class PrimeRlConf(TrainerConf):
+    """PrimeIntellect-ai/prime-rl's SFT trainer."""
+
+    name: str = "prime_rl"
+    adapter: str = "prime_rl"
+    project: str | None = None  # the folder that uv runs it from
+    dataset: str | None = None  # a Hugging Face data set; random tokens without
+    renderer: str | None = None  # of its package `renderers`, for a data set
 
 
 class PrimeRlTrainer(Trainer):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sweep.case import plain
+from sweep.case.labels import plain
 from sweep.errors import RequestError
-from sweep.schema import Attention, Device, Dtype, ExpertDispatch, LinearAttention, Settings
+from sweep.schema import (
+    Attention,
+    Device,
+    Dtype,
+    ExpertDispatch,
+    LinearAttention,
+    Settings,
+    TrainerConf,
+)
 from sweep.trainers import sft_faults
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
@@ -18,6 +26,14 @@ from sweep.trainers.template import SWITCHES
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
+
+
+@dataclass
+class SftConf(TrainerConf):
+    """The built-in trainer."""
+
+    name: str = "sft"
+    adapter: str = "sft"
 
 
 class SftTrainer(ModuleTrainer):

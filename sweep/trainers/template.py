@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from sweep.case import layout_name, plain
+from sweep.case.labels import layout_name, plain
 from sweep.errors import RequestError
 from sweep.schema import FeatureConf, Settings
 from sweep.trainers.base import Launch, saves_at

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -15,7 +16,7 @@ from typing import cast
 import sweep
 from sweep.facts import Metrics
 from sweep.files import write_text
-from sweep.schema import Device, MetricsConf, MetricsFormat, Settings, TorchtitanConf
+from sweep.schema import Device, MetricsConf, MetricsFormat, Settings, TrainerConf
 from sweep.trainers import readers
 from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import Command, Launch, Trainer, before, saves_at, torchrun
@@ -38,6 +39,15 @@ METRICS = MetricsConf(
         "peak_memory_gib": "memory/max_reserved(GiB)",
     },
 )
+
+
+@dataclass
+class TorchtitanConf(TrainerConf):
+    """pytorch/torchtitan."""
+
+    name: str = "torchtitan"
+    adapter: str = "torchtitan"
+    python: str | None = None  # an interpreter that has it; our own otherwise
 
 
 class TorchtitanTrainer(Trainer):

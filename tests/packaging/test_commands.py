@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.usage import usage
+from sweep.cli.usage import usage
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 import tiny_models
 from scripts import parity_table
 from scripts.parity_table import Difference
-from sweep import thresholds
+from sweep.checks import thresholds
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep.case import Case
+from sweep.case.labels import Case
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
-from sweep.machine import Machine
-from sweep.plan import Planned, plan
+from sweep.plan import plan
 from tests.sweep.planning import COMMAND, composed
 
 CASE = Case(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-import sweep.app  # noqa: F401  # registers the schema
+import sweep.cli.app  # noqa: F401  # registers the schema
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.files import conf_dir
-from sweep.machine import Machine
-from sweep.plan import Planned, plan, varying_keys
+from sweep.plan import plan, varying_keys
 
 CPU = Machine()
 COMMAND = ("trainer=command", "trainer.argv=[true]")

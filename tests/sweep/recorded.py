@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sweep import facts as facts_file
-from sweep.case import Case
+from sweep.case.folder import PLAN, this_driver
+from sweep.case.labels import Case
 from sweep.checks import Context
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.files import write_json
-from sweep.folder import PLAN, this_driver
 from sweep.judge import judge
 from sweep.report import Result, rerun_command
 from tests.sweep.conftest import CASE

@@ -8,11 +8,11 @@ from typing import Any
 
 from sweep import facts as facts_file
 from sweep import sync
-from sweep.arguments import run
+from sweep.case.folder import this_driver
 from sweep.checks import Context
+from sweep.cli.arguments import run
 from sweep.facts import Facts
 from sweep.files import write_json
-from sweep.folder import this_driver
 from sweep.judge import judge
 from sweep.judge.__main__ import main
 from sweep.report import Result

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sweep import facts as facts_file
 from sweep.facts import Facts
-from sweep.session import Session
+from sweep.session.driver import Session
 
 
 class Job:

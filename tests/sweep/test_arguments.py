@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.arguments import EXPERIMENT, OUTPUTS, SWEEP, Argument, Usage, run
+from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Argument, Usage, run
 from sweep.errors import MachineryError, RequestError
 
 JUDGE = Usage("sweep.judge", "Judge.", "python -m sweep.judge sweep=latest",

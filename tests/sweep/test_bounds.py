@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import bounds, schema
+from sweep import schema
+from sweep.case import bounds
 from sweep.errors import RequestError
 from sweep.schema import Settings
+from sweep.trainers.sft import SftConf
 
 
 def good() -> Settings:
-    found = Settings(trainer=schema.SftConf())
+    found = Settings(trainer=SftConf())
     found.arch = schema.ArchConf(name="llama", moe=False)
     found.layout = schema.LayoutConf(world_size=4, dp_shard=2, cp=2, ep=2)
     found.feature.name, found.scale.name = "base", "auto"

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import thresholds
 from sweep.calibrate import config, page
 from sweep.calibrate.__main__ import checked, in_use, main, plan_of, separated
 from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
-from sweep.case import fault_suffix
+from sweep.case.labels import fault_suffix
+from sweep.checks import thresholds
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
 from tests.sweep.confs import use_folders

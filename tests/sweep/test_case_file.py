@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import case_file
+from sweep.case import file as case_file
 from sweep.checks import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts

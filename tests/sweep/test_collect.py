@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sweep import arguments, collect, launch
+from sweep import collect
 from sweep import facts as facts_file
+from sweep.case.folder import read_plan
+from sweep.case.machine import Machine
+from sweep.cli import arguments
 from sweep.facts import Facts
-from sweep.folder import read_plan
-from sweep.machine import Machine
 from sweep.plan import plan
 from sweep.plan.earlier import Earlier
-from sweep.session import Session
+from sweep.run import launch
+from sweep.session.driver import Session
 from sweep.slurm.jobs import SlurmJob, Submitted, record
 from tests.sweep.conftest import Says
 from tests.sweep.planning import COMMAND, composed

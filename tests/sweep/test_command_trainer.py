@@ -12,13 +12,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from sweep import schema, trainers
-from sweep.case import settings_of
+from sweep.case.labels import settings_of
+from sweep.case.machine import Machine
 from sweep.errors import RequestError
 from sweep.files import conf_dir, config_dir_of
-from sweep.machine import Machine
 from sweep.report import rerun_command
-from sweep.schema import CommandConf, MetricsConf, ResumeConf, Settings
+from sweep.schema import MetricsConf, ResumeConf, Settings
 from sweep.trainers import template
+from sweep.trainers.command import CommandConf
 from tests.sweep.adapters import case_for, launched
 
 COMMAND = trainers.load("command")

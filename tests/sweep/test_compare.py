@@ -13,8 +13,7 @@ from rich.console import Console
 from sweep.compare import __main__ as command
 from sweep.compare import page
 from sweep.compare.page import Page
-from sweep.compiler.breaks import CompilerFacts, Happening
-from sweep.facts import Facts, Step
+from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import named, night

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import launch
-from sweep.compiler import cache as compile_cache
+from sweep.run import compile_cache, launch
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.compiler import breaks as graph_breaks
-from sweep.compiler import log as compiler_log
-from sweep.compiler.breaks import CompilerFacts, Happening, relative
+from sweep.facts import CompilerFacts, Happening
+from sweep.logs import breaks as graph_breaks
+from sweep.logs import compiler_log
+from sweep.logs.breaks import relative
 
 PROGRAM = Path(__file__).with_name("breaking.py")
 BY_HAND = "Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None"

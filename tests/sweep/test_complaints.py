@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import app
-from sweep.app import main
+from sweep.cli import app
+from sweep.cli.app import main
 from sweep.files import conf_dir
 
 CASE = ("arch=llama", "layout=single")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import completion
+from sweep.cli import completion
 from sweep.errors import RequestError
 
 TAB = "\t"

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sweep import thresholds
-from sweep.checks import Context, Finding, Outcome, cost
+from sweep.checks import Context, Finding, Outcome, cost, thresholds
+from sweep.checks.thresholds import Threshold
 from sweep.facts import Facts, Step
-from sweep.thresholds import Threshold
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from sweep import thresholds
-from sweep.checks import Context, Finding, Outcome, drift
+from sweep.checks import Context, Finding, Outcome, drift, thresholds
 from sweep.facts import Facts, Step
 from sweep.judge import Verdict, judge
 from tests.sweep.conftest import CASE

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from sweep import case_file
 from sweep import facts as facts_file
-from sweep import folder as sweep_folder
+from sweep.case import file as case_file
+from sweep.case import folder as sweep_folder
+from sweep.case.folder import ASIDE
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.facts import Facts
-from sweep.machine import Machine
-from sweep.plan import Planned, plan, suite
-from sweep.plan.earlier import ASIDE, Earlier
+from sweep.plan import plan, suite
+from sweep.plan.earlier import Earlier
 from sweep.plan.request import Request
-from sweep.session import Session
+from sweep.session.aside import set_aside
+from sweep.session.driver import Session
 from sweep.store import Reader
 from tests.sweep.planning import COMMAND, composed
 from tests.sweep.sessions import Job, leave_facts
@@ -141,5 +144,5 @@ def test_a_case_set_aside_as_the_sweep_was_killed_is_gone_on_with(ended: Path) -
     earlier = Earlier(ended)
     assert earlier.narrowed({}, composed, Machine()) == before
     assert earlier.is_to_run("qwen3-single-base")
-    earlier.set_aside(before[1])
+    set_aside(ended, before[1])
     assert case_file.read(ended / "qwen3-single-base").planned == before[1]

@@ -13,10 +13,10 @@ import yaml
 from sft.faults import FAULTS
 from sweep.checks import CHECKS, Finding, Outcome
 from sweep.facts import Facts
-from sweep.faults import Detection
 from sweep.files import conf_dir
 from sweep.judge import Judgement, Verdict
 from sweep.report import Result
+from sweep.report.detection import Detection
 from tests.sweep.conftest import CASE
 
 SUITE = yaml.safe_load((conf_dir() / "suite" / "faults.yaml").read_text())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep import case_file
 from sweep import facts as facts_file
-from sweep import folder as sweep_folder
+from sweep.case import file as case_file
+from sweep.case import folder as sweep_folder
 from sweep.errors import RequestError
 from sweep.judge import findings
 

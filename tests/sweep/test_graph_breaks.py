@@ -7,15 +7,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import job, report
-from sweep.checks import Context, Finding, Outcome
+from sweep import report
+from sweep.checks import Context, Finding, Outcome, known_breaks
 from sweep.checks import graph_breaks as the_check
-from sweep.compiler import known_breaks
-from sweep.compiler.breaks import CompilerFacts, Happening
 from sweep.errors import RequestError
-from sweep.facts import Facts, Metrics, Step
+from sweep.facts import CompilerFacts, Facts, Happening, Metrics, Step
 from sweep.judge import Verdict, judge
 from sweep.report import Result
+from sweep.run import job
 from tests.sweep.confs import use_folders
 from tests.sweep.conftest import CASE
 from tests.sweep.planning import planned

@@ -13,11 +13,9 @@ from sweep.schema import (
     ActivationCheckpointing,
     Device,
     ExpertDispatch,
-    HfSharding,
-    HfTrainerConf,
     Settings,
 )
-from sweep.trainers.hf_trainer import NOT_FULL_ATTENTION
+from sweep.trainers.hf_trainer import NOT_FULL_ATTENTION, HfSharding, HfTrainerConf
 from tests.sweep.adapters import case_for, launched
 from tests.sweep.commands import sweep
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from sweep import case_file, job, trainers
 from sweep import facts as facts_file
-from sweep.case import settings_of
-from sweep.machine import Machine
-from sweep.plan import Planned
+from sweep import trainers
+from sweep.case import file as case_file
+from sweep.case.labels import settings_of
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.processes import JOB_MARKER
+from sweep.run import job
 from tests.sweep.commands import DUMMY_TRAINER, TRAINER, sweep
 from tests.sweep.planning import COMMAND, composed, planned
 

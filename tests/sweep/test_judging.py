@@ -13,13 +13,14 @@ from filelock import FileLock
 
 from sweep import facts as facts_file
 from sweep import judge as judge_module
-from sweep import report, thresholds
-from sweep.checks import CHECKS, Context, Finding, Outcome
+from sweep import report
+from sweep.checks import CHECKS, Context, Finding, Outcome, thresholds
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 from sweep.files import write_json
-from sweep.judge import Verdict, closing, unavailable
+from sweep.judge import Verdict, unavailable
+from sweep.session import closing
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
-from sweep.thresholds import Table
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import DEAD, SWEEP, judge_again, named, record, sweep_folder
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweep import launch, processes
+from sweep import processes
 from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts
+from sweep.run import launch
 from sweep.schema import MetricsConf
 from sweep.trainers import readers
 from sweep.trainers.base import Command, Launch

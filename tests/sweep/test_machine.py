@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep import machine, provenance
+from sweep import provenance
+from sweep.case import machine
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from sweep import thresholds
-from sweep.checks import Context, Finding, Outcome, parity
+from sweep.checks import Context, Finding, Outcome, parity, thresholds
+from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
-from sweep.thresholds import Table, Threshold
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]

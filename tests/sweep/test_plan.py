@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 import tiny_models
-from sweep.case import layout_name, slug
+from sweep.case.labels import layout_name, slug
+from sweep.case.machine import Machine
 from sweep.errors import RequestError
 from sweep.files import conf_dir
-from sweep.machine import Machine
 from sweep.plan import plan, quoted
 from sweep.schema import ArchConf, FeatureConf, LayoutConf, ScaleConf
 from tests.sweep.planning import COMMAND, CPU, composed, planned

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from sweep import schema, trainers
+from sweep import trainers
 from sweep.checks import Context, Outcome, finite
 from sweep.facts import Facts, Metrics
 from sweep.schema import ActivationCheckpointing, Device, ExpertDispatch, Settings
+from sweep.trainers.prime_rl import PrimeRlConf
 from tests.sweep.adapters import case_for, launched
 
 PRIME_RL = trainers.load("prime_rl")
@@ -23,7 +24,7 @@ FULL = ActivationCheckpointing.full
 
 
 def settings(cp: int = 1, ep: int = 4, **feature: Any) -> Settings:
-    return case_for(schema.PrimeRlConf(), 4, cp, ep, device=Device.cuda, **feature)
+    return case_for(PrimeRlConf(), 4, cp, ep, device=Device.cuda, **feature)
 
 
 def configs(found: Settings, case_dir: Path) -> list[dict[str, Any]]:
@@ -98,7 +99,7 @@ def test_it_is_started_with_uv_in_its_own_project(tmp_path: Path) -> None:
     launch = PRIME_RL.launches(found)[0]
     start = PRIME_RL.command(found, launch, tmp_path, Path("/model")).argv
     assert start == ["uv", "run", "sft", "@", f"{tmp_path}/config.toml"]
-    found.trainer = schema.PrimeRlConf(project="/opt/prime-rl")
+    found.trainer = PrimeRlConf(project="/opt/prime-rl")
     start = PRIME_RL.command(found, launch, tmp_path, Path("/model")).argv
     assert start[:4] == ["uv", "run", "--project", "/opt/prime-rl"]
 

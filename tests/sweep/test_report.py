@@ -12,8 +12,8 @@ from sweep import report
 from sweep.checks import Context
 from sweep.facts import Facts
 from sweep.judge import Verdict, judge, unavailable
-from sweep.progress import Progress
 from sweep.report import Result
+from sweep.session.progress import Progress
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweep import thresholds
-from sweep.checks import Finding, Outcome, resume
+from sweep.checks import Finding, Outcome, resume, thresholds
 from sweep.checks.base import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step

@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sweep import root_cause
-from sweep.compiler import breaks
+from sweep.logs import breaks, root_cause
 
 SUMMARY = """
 [rank1]: something before

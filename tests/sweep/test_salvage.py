@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sweep import case_file, launch, salvage
-from sweep.job_end import JobEnd
-from sweep.plan import Planned
+from sweep.case import file as case_file
+from sweep.case.planned import Planned
+from sweep.facts import JobEnd
+from sweep.run import salvage
+from sweep.trainers.base import PROCESS
 from tests.sweep.planning import planned
 
 GOOD = {"loss": 2.0, "grad_norm": 1.0}
@@ -37,8 +39,8 @@ def left(folder: Path, one: Planned) -> Path:
         directory.mkdir()
         line = json.dumps({"step": number, **GOOD})
         (directory / "metrics.jsonl").write_text(f"{line}\n")
-        (directory / launch.PROCESS).write_text('{"marker": "none"}')
-        os.utime(directory / launch.PROCESS, (1000.0 * number, 1000.0 * number))
+        (directory / PROCESS).write_text('{"marker": "none"}')
+        os.utime(directory / PROCESS, (1000.0 * number, 1000.0 * number))
     return case_dir
 
 

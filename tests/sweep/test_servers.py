@@ -20,7 +20,7 @@ import pytest
 
 from sweep import report
 from sweep.facts import Facts, Step
-from sweep.judge import closing
+from sweep.session import closing
 from sweep.store import End, Location, Reader, Writer
 from tests.sweep import servers, writers
 from tests.sweep.conftest import CASE

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sweep import facts as facts_file
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import MachineryError
 from sweep.facts import Facts
-from sweep.machine import Machine
-from sweep.plan import Planned
-from sweep.session import Session
+from sweep.session.driver import Session
 from sweep.store import Reader
 from tests.sweep.sessions import Job, leave_facts
 

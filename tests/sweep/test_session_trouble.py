@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from sweep import report
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.judge import known_failures
-from sweep.machine import Machine
-from sweep.plan import Planned
 from sweep.report import Result
-from sweep.session import GRACE_SECONDS, Session
+from sweep.session.driver import GRACE_SECONDS, Session
 from sweep.store import Reader
 from tests.sweep.confs import use_folders
 from tests.sweep.sessions import Job, leave_facts

@@ -12,12 +12,13 @@ from sweep import schema, trainers
 from sweep.errors import RequestError
 from sweep.schema import Attention, Device, LinearAttention, Settings
 from sweep.trainers import sft, sft_faults
+from sweep.trainers.sft import SftConf
 from tests.sweep.adapters import case_for, launched
 
 
 @pytest.fixture
 def settings() -> Settings:
-    return case_for(schema.SftConf(), 2, arch="llama")
+    return case_for(SftConf(), 2, arch="llama")
 
 
 def configs(settings: Settings, case_dir: Path) -> list[dict[str, Any]]:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hydra_plugins.sweep_plugins.launcher import SlotLauncher
-from sweep import slots
+from sweep.case.machine import Machine
 from sweep.errors import Interrupted
-from sweep.machine import Machine
+from sweep.run import slots
+from sweep.run.slots import Pool, SlotRunner, makespan, minutes
 from sweep.schema import LaunchConf
-from sweep.slots import Pool, SlotRunner, makespan, minutes
 from tests.sweep.planning import planned
 
 

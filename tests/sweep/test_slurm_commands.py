@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from submitit.slurm.slurm import _make_sbatch_string
 
 from hydra_plugins.sweep_plugins.slurm import ArrayConf, ArrayLauncher, _alarm, request
-from sweep.case import plain, restored, settings_of
+from sweep.case.labels import plain, restored, settings_of
 from sweep.errors import MachineryError
-from sweep.job_end import DIED, JobEnd
-from sweep.root_cause import rank_of
+from sweep.facts import DIED, JobEnd
+from sweep.logs.root_cause import rank_of
 from sweep.schema import Device, LaunchConf, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes
 from sweep.slurm.arrays import Shape, arrays, shape_of

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.checks import peers
 from sweep.errors import RequestError
 from sweep.facts import Facts, asked_of
 from sweep.files import conf_dir
-from sweep.machine import Machine
-from sweep.plan import Planned, estimates, listing, plan, shards, suite, varying_keys
+from sweep.plan import estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.request import Request
 from sweep.store import Location, history
 from tests.sweep.commands import ROOT

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from sweep.case.folder import LEFT, end, this_driver
 from sweep.facts import Facts
-from sweep.folder import LEFT, end, this_driver
 from sweep.store import Location, Reader, guard
 from sweep.store.ending import end_dead_runs
 from sweep.store.recorder import Recorder

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep import schema
 from sweep.errors import RequestError
 from sweep.schema import Settings
 from sweep.trainers import template
 from sweep.trainers.base import Launch, train_and_resume
+from sweep.trainers.command import CommandConf
 from tests.sweep.adapters import case_for
 
 VALUES = {"model": "{steps}", "steps": "5", "lr": ""}
@@ -23,7 +23,7 @@ BRACED = st.text(alphabet="{}az_ $\n\"'", max_size=40)
 
 
 def settings(**feature: object) -> Settings:
-    return case_for(schema.CommandConf(argv=["true"]), 4, cp=2, arch="llama", **feature)
+    return case_for(CommandConf(argv=["true"]), 4, cp=2, arch="llama", **feature)
 
 
 def escaped(text: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from sweep.terminal import steady
+from sweep.cli.terminal import steady
 steady()
 for number in range(20_000):
     print(number, "\\u2717 \\u00e4")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep import thresholds
+from sweep.checks import thresholds
 from sweep.errors import RequestError
 from sweep.judge import ready
 from tests.sweep.confs import use_folders

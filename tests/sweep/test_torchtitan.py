@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sweep import schema, trainers
-from sweep.schema import ActivationCheckpointing, Device, Settings, TorchtitanConf
+from sweep.schema import ActivationCheckpointing, Device, Settings
+from sweep.trainers.torchtitan import TorchtitanConf
 from tests.sweep.adapters import case_for, launched
 
 TORCHTITAN = trainers.load("torchtitan")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep.arguments import OUTPUTS, Usage, run
-from sweep.errors import Interrupted
-from sweep.trouble import told
+from sweep.cli.arguments import OUTPUTS, Usage, run
+from sweep.errors import Interrupted, told
 
 
 def refused(number: int, path: str | None = "/results") -> OSError:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from sweep.facts import Facts, Step
-from sweep.judge import Verdict, closing
+from sweep.judge import Verdict
 from sweep.report import Result
 from sweep.report.result import curves_address
 from sweep.report.runs import Run, overlay_address, recorded
+from sweep.session import closing
 from sweep.store import End, Location, Writer
 from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
 from tests.sweep.recorded import DROPPED, SWEEP_ID, leave

@@ -15,11 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep import job, launch, processes, warm
+from sweep import processes
+from sweep.case.machine import Machine
 from sweep.errors import Interrupted, MachineryError
 from sweep.facts import Facts, LaunchFacts, Metrics
-from sweep.machine import Machine
 from sweep.plan import plan_one
+from sweep.run import job, launch, warm
 from sweep.trainers.base import Command, Launch
 from tests.sweep.planning import composed
 
@@ -152,7 +153,7 @@ def test_another_users_server_is_not_asked(
 
 def test_a_server_ends_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
     program = (
-        "import os, sys, time, pathlib; from sweep import warm\n"
+        "import os, sys, time, pathlib; from sweep.run import warm\n"
         f"s = warm.Server({[*FORKING, 'slow']!r}, os.environ, pathlib.Path(sys.argv[1]))\n"
         "print(s.pid, flush=True); time.sleep(600)\n"
     )

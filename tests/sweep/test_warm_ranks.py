@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep import launch, trainers, warm
-from sweep.case import settings_of
-from sweep.compiler import log as compiler_log
-from sweep.machine import Machine
+from sweep import trainers
+from sweep.case.labels import settings_of
+from sweep.case.machine import Machine
+from sweep.logs import compiler_log
+from sweep.run import launch, warm
 from tests.sweep.planning import composed
 from tests.sweep.test_warm import run
 from tests.sweep.waiting import until

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from sweep.case import Case, plain, restored
+from sweep.case.labels import Case, plain, restored
+from sweep.case.planned import Planned
 from sweep.errors import RequestError, reason
 from sweep.files import write_json
-from sweep.plan import Planned
 
 NAME = "case.json"
 

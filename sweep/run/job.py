@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sweep import case_file, clock, launch, processes, trainers, warm
+from sweep import clock, processes, trainers
 from sweep import facts as facts_file
-from sweep.case import Case
-from sweep.compiler import breaks, log
+from sweep.case import file as case_file
+from sweep.case.labels import Case
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts
-from sweep.provenance import commit, environment
+from sweep.logs import breaks
+from sweep.logs import compiler_log as log
+from sweep.provenance import of_this_run
+from sweep.run import launch, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
@@ -50,7 +53,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         case=case,
         started=clock.now(),
         seconds=0.0,
-        environment=environment(case.device) | commit(Path.cwd()),
+        environment=of_this_run(case.device),
         asked=facts_file.asked_of(settings),
     )
     try:

@@ -12,13 +12,13 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from sweep import completion, schema
-from sweep.complaints import one_line
-from sweep.errors import RequestError
+from sweep import schema
+from sweep.cli import completion
+from sweep.cli.complaints import one_line
+from sweep.cli.terminal import steady
+from sweep.cli.usage import usage
+from sweep.errors import RequestError, told
 from sweep.files import conf_dir
-from sweep.terminal import steady
-from sweep.trouble import told
-from sweep.usage import usage
 
 schema.register()
 
@@ -81,10 +81,10 @@ def task(config: DictConfig) -> None:
 
 
 def _foreground(config: DictConfig) -> int:
-    from sweep import foreground
-    from sweep.machine import this_machine
+    from sweep.case.machine import this_machine
     from sweep.plan import plan_one
     from sweep.plan.suite import SET_BY_US
+    from sweep.session import foreground
 
     for key in SET_BY_US:
         if config.get(key) is not None:

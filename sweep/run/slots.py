@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from sweep import trainers
-from sweep.machine import Machine
+from sweep.case.machine import Machine
 from sweep.schema import LaunchConf, Settings
 
 POLL_SECONDS = 0.2

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweep import conf_file
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.errors import RequestError, reason
 from sweep.files import conf_files
 

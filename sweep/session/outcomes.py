@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sweep import facts as facts_file
+from sweep.case.planned import Planned
 from sweep.checks import Context
 from sweep.facts import Facts
-from sweep.judge import closing, judge, unavailable
-from sweep.plan import Planned
-from sweep.progress import Progress
+from sweep.judge import judge, unavailable
 from sweep.report import Result, rerun_command
+from sweep.session import closing
+from sweep.session.progress import Progress
 from sweep.store import End, Location, Writer
 
 

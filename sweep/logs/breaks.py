@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, Field
-
-from sweep.compiler.log import Record, records
-from sweep.root_cause import logs_in
+from sweep.facts import CompilerFacts, Happening
+from sweep.logs.compiler_log import Record, records
+from sweep.logs.root_cause import logs_in
 
 REASON_LIMIT = 300
 
@@ -28,38 +27,6 @@ _AT_LIMIT = re.compile(
 )
 _CAPTURED = re.compile(r"Step \d+: calling compiler function ")
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3\.\d+/(?!site-|dist-)")
-
-
-class Happening(BaseModel):
-    """A graph break or a recompile, with how often each rank logged it."""
-
-    reason: str  # without addresses and numbers, which differ between runs
-    frame: str  # file:line; the file as it would be imported
-    function: str = ""
-    ranks: dict[str, int] = Field(default_factory=dict)
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """What makes two of them the same."""
-        return self.reason, self.frame
-
-    def __str__(self) -> str:
-        where = f"{self.frame} in {self.function}" if self.function else self.frame
-        ranks = ", ".join(sorted(self.ranks, key=_by_number))
-        return f"{where}: {self.reason} ({'ranks' if len(self.ranks) > 1 else 'rank'} {ranks})"
-
-
-class CompilerFacts(BaseModel):
-    """What the compiler did in a launch."""
-
-    breaks: list[Happening] = Field(default_factory=list)
-    recompiles: list[Happening] = Field(default_factory=list)
-    graphs: dict[str, int] = Field(default_factory=dict)  # captured, by rank
-
-    @property
-    def recompile_count(self) -> int:
-        """Recompiles of one rank: where ranks differ, of the one with the most of each."""
-        return sum(max(one.ranks.values()) for one in self.recompiles)
 
 
 def read(directory: Path) -> CompilerFacts | None:
@@ -184,7 +151,3 @@ def _count(counted: dict[tuple[str, str], Happening], one: Happening, rank: str)
     kept = counted.setdefault(one.identity, one)
     kept.function = kept.function or one.function
     kept.ranks[rank] = kept.ranks.get(rank, 0) + 1
-
-
-def _by_number(rank: str) -> tuple[int, str]:
-    return (int(rank), "") if rank.isdigit() else (1 << 30, rank)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.errors import RequestError
+from sweep.cli.terminal import steady
+from sweep.errors import RequestError, told
 from sweep.files import config_dir_of
-from sweep.terminal import steady
-from sweep.trouble import told
 
 
 @dataclass(frozen=True)

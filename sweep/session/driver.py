@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Protocol
 
 from sweep import facts as facts_file
-from sweep import launch, report, salvage, trainers, warm
-from sweep.errors import Interrupted, RequestError
-from sweep.facts import Facts
-from sweep.faults import Conclusion
-from sweep.folder import claim, leave, write_plan
-from sweep.job_end import DIED, JobEnd
+from sweep import report, trainers
+from sweep.case.folder import claim, leave, write_plan
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
+from sweep.errors import Interrupted, RequestError, of_system, told
+from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
-from sweep.machine import Machine
-from sweep.outcomes import Outcomes
-from sweep.plan import Planned, spelled
+from sweep.plan import spelled
 from sweep.plan.earlier import Earlier
+from sweep.provenance import of_this_run
+from sweep.report.detection import Conclusion
+from sweep.run import launch, salvage, warm
 from sweep.schema import Settings
-from sweep.stopping import Stop, watched
+from sweep.session.aside import set_aside
+from sweep.session.outcomes import Outcomes
+from sweep.session.stopping import Stop, watched
 from sweep.store import End, Location
 from sweep.store.guard import guarded
 from sweep.trainers.base import in_folders
-from sweep.trouble import of_system, told
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -79,15 +81,15 @@ class Session:
         todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
         self.runnable = [one for one in todo if one.unavailable is None]
         self.folder = claim(outputs) if earlier is None else earlier.folder
-        if earlier is not None:
+        if earlier is not None and earlier.reruns:
             for one in todo:
-                earlier.set_aside(one)
+                set_aside(self.folder, one)
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
-        write_plan(self.folder, self.planned, experiment, planned[0].case.device)
+        write_plan(self.folder, self.planned, experiment, of_this_run(planned[0].case.device))
         self._outcomes = Outcomes(self.planned, self.folder, location, live)
 
     def execute(self, run: Callable[[], object]) -> int:

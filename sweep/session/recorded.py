@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sweep.case import Case
+from sweep.case.labels import Case
 from sweep.checks import Context
 from sweep.facts import Facts
 from sweep.files import config_dir_of, own_conf_dir

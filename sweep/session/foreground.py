@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweep import job
-from sweep.machine import Machine
-from sweep.plan import Planned
-from sweep.session import Session
+from sweep.case.machine import Machine
+from sweep.case.planned import Planned
+from sweep.run import job
+from sweep.session.driver import Session
 
 
 def run(planned: Planned, machine: Machine) -> int:

@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sweep import conf_file
-from sweep.case import Case
-from sweep.compiler.breaks import Happening
+from sweep.case.labels import Case
 from sweep.conf_file import OfCases, Pattern
 from sweep.errors import RequestError, reason
+from sweep.facts import Happening
 from sweep.files import conf_files
 
 FILE = "known_graph_breaks.yaml"

@@ -11,10 +11,10 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict
 
-from sweep import bounds
+from sweep.case import bounds
+from sweep.case.machine import Machine
 from sweep.errors import RequestError
-from sweep.machine import Machine
-from sweep.schema import TRAINERS, Device, LayoutConf, Settings
+from sweep.schema import Device, LayoutConf, Settings, trainer_confs
 
 ROW_TOKENS = {"nano": 512, "tiny": 2048}
 
@@ -128,7 +128,7 @@ def plain(settings: Settings) -> dict[str, Any]:
 def restored(values: dict[str, Any]) -> Settings:
     """Settings from what `plain` made of them."""
     config = OmegaConf.structured(Settings)
-    config.trainer = OmegaConf.structured(TRAINERS[values["trainer"]["adapter"]])
+    config.trainer = OmegaConf.structured(trainer_confs()[values["trainer"]["adapter"]])
     return cast(Settings, OmegaConf.to_object(OmegaConf.merge(config, values)))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from sweep import case_file
 from sweep import facts as facts_file
+from sweep.case import file as case_file
 from sweep.checks import Context
 from sweep.judge import findings, judge, unavailable
 from sweep.report import Result, rerun_command

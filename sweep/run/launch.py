@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sweep import clock, processes, root_cause, warm
-from sweep.compiler import cache
+from sweep import clock, processes
 from sweep.errors import Interrupted
 from sweep.facts import LaunchFacts, Metrics
 from sweep.files import tail, write_json
-from sweep.trainers.base import Command, Launch
+from sweep.logs import root_cause
+from sweep.run import compile_cache as cache
+from sweep.run import warm
+from sweep.trainers.base import LOG, PROCESS, Command, Launch
 
 POLL_SECONDS = 0.1
-LOG = "launcher.log"
 ORPHANED = "the sweep is gone"
-PROCESS = "process.json"  # lets whoever finds the folder later end what still runs
 
 _QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -92,8 +92,8 @@ def run(
 ) -> LaunchFacts:
     """Start `command`, wait for its end or the limit, and return what happened.
 
-    With the address of a `server` (see sweep/warm.py), that forks what torchrun would start. Every
-    process of the launch is gone on return, also if waiting is interrupted.
+    With the address of a `server` (see sweep/run/warm.py), the server forks what torchrun would
+    start. Every process of the launch is gone on return, also if waiting is interrupted.
     """
     facts = LaunchFacts(
         name=launch.name,

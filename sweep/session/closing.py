@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sweep import folder as sweep_folder
 from sweep import report
+from sweep.case import folder as sweep_folder
+from sweep.case.folder import read_plan
 from sweep.checks import Context
-from sweep.errors import MachineryError, RequestError
-from sweep.folder import read_plan
+from sweep.errors import MachineryError, RequestError, told
 from sweep.judge import findings
-from sweep.judge.recorded import judge_recorded, with_result
 from sweep.judge.verdict import judge
 from sweep.report import Result
-from sweep.results import load_all
+from sweep.session.recorded import judge_recorded, with_result
+from sweep.session.results import load_all
 from sweep.store import End, Reader, Writer
-from sweep.trouble import told
 
 
 def close(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweep import case_file, clock, trainers
+from sweep import clock, trainers
 from sweep import facts as facts_file
-from sweep.facts import Facts, LaunchFacts
+from sweep.case import file as case_file
+from sweep.case.planned import Planned
+from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
-from sweep.job_end import DIED, JobEnd
-from sweep.launch import LOG, began
-from sweep.plan import Planned
-from sweep.provenance import commit, environment
-from sweep.trainers.base import Launch, in_folders
+from sweep.provenance import of_this_run
+from sweep.run.launch import began
+from sweep.trainers.base import LOG, Launch, in_folders
 
 
 def facts_of(
@@ -42,7 +42,7 @@ def facts_of(
 
 
 def _environment(one: Planned) -> dict[str, str]:
-    return environment(one.case.device) | commit(Path.cwd())
+    return of_this_run(one.case.device)
 
 
 def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:

@@ -7,19 +7,20 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sweep import case_file, processes
+from sweep import processes
+from sweep.case import file as case_file
+from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.files import write_json
-from sweep.plan import Planned
-from sweep.provenance import commit, environment
 
 PLAN = "sweep.json"
 A_DAY = 86_400.0
+ASIDE = ".earlier"  # in a sweep's folder: earlier runs of cases that ran again
 ENDED = "ended"  # when its process was done with it; not there while that goes on with it
 LEFT = "left to themselves"  # the driver of a detached sweep
 
@@ -80,7 +81,9 @@ def leave(folder: Path) -> None:
     write_json(folder / PLAN, {**read_plan(folder), "driver": LEFT})
 
 
-def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device: str) -> None:
+def write_plan(
+    folder: Path, planned: Sequence[Planned], experiment: str, environment: Mapping[str, str]
+) -> None:
     """Write sweep.json, and case.json of each case.
 
     A sweep that goes on keeps its start, its words and its cases, and the files of those that have
@@ -96,7 +99,7 @@ def write_plan(folder: Path, planned: Sequence[Planned], experiment: str, device
         "argv": before.get("argv", sys.argv[1:]),
         "started": before.get("started") or _start(folder.parent),
         "driver": this_driver(),
-        "environment": {**environment(device), **commit(Path.cwd())},
+        "environment": dict(environment),
         "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
     })  # fmt: skip
 

@@ -1,0 +1,19 @@
+"""A case with all that it takes to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sweep.case.labels import Case
+from sweep.schema import Settings
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A case, what composes it (overrides, --config-dir), and why it cannot run here, if so."""
+
+    case: Case
+    settings: Settings
+    overrides: tuple[str, ...]
+    unavailable: str | None = None
+    config_dir: str | None = None

@@ -1,0 +1,1 @@
+"""Words from the person who types a command, and words back."""

@@ -1,0 +1,1 @@
+"""One case on its machine: settings -> processes, logs, a time limit -> facts.json."""

@@ -1,0 +1,23 @@
+"""Room for another run of a case in a resumed sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweep.case import file as case_file
+from sweep.case.folder import ASIDE
+from sweep.case.planned import Planned
+from sweep.run import launch
+
+
+def set_aside(folder: Path, planned: Planned) -> None:
+    """Move the case's earlier run into the sweep's ASIDE folder, ending what still runs of it."""
+    case_dir = folder / planned.case.id
+    launches = list(case_dir.glob("launches/*"))
+    for directory in launches:
+        launch.end_leftovers(directory)
+    if launches:  # it did not only wait
+        old = folder / ASIDE / planned.case.id
+        old.mkdir(parents=True, exist_ok=True)
+        case_dir.rename(old / str(len(list(old.iterdir())) + 1))
+    case_file.write(planned, case_dir)
