@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from oracle.settings import Settings
 
+NO_DECAY = r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)"
+"""Names that transformers' `Trainer` leaves out of weight decay."""
+
 
 def learning_rate(step: int, settings: Settings) -> float:
     """Linear warm-up, then constant; steps count from 1."""
@@ -46,8 +49,8 @@ def clip_factor(norm: float, settings: Settings) -> float:
 def decays(name: str, parameter: Tensor, settings: Settings) -> bool:
     """Whether weight decay applies to a parameter."""
     if settings.decay == "matrices":
-        return parameter.ndim >= 2
-    return settings.decay == "all" or not re.search(r"bias|norm", name, re.IGNORECASE)
+        return parameter.ndim >= 2 and not re.search(r"norm|bias", name)
+    return settings.decay == "all" or not re.search(NO_DECAY, name, re.IGNORECASE)
 
 
 class AdamW:

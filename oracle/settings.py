@@ -43,7 +43,8 @@ class Settings:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     decay: str = "all"
-    """What decays: all, matrices (two dimensions or more), or no_norms_no_biases (by name)."""
+    """What decays: all; matrices (two dimensions or more, neither norm nor bias in the name); or
+    no_norms_no_biases (transformers' Trainer: by name)."""
     max_grad_norm: float | None = 1.0
     """Gradients are scaled down to this norm; null or 0 leaves them."""
     aux_loss_coef: float = 0.0

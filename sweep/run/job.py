@@ -21,11 +21,11 @@ from sweep import facts as facts_file
 from sweep.case import file as case_file
 from sweep.case.labels import Case
 from sweep.errors import Interrupted
-from sweep.facts import Facts, LaunchFacts
+from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
 from sweep.provenance import of_this_run
-from sweep.run import launch, warm
+from sweep.run import consult, launch, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
@@ -100,6 +100,28 @@ class Launcher:
                 facts.launches.append(done)
                 if done.exit_code != 0 or done.timed_out:
                     break
+            if model is not None and facts.launches:
+                facts.oracle = self._consult(model, facts.launches[0], server)
+
+    def _consult(
+        self, model: Path, first: LaunchFacts, server: str | None
+    ) -> facts_file.OracleFacts | None:
+        """What the oracle says of the first launch; None where the adapter does not define it."""
+        settings = self.settings
+        definitions = self.trainer.oracle(settings)
+        if definitions is None:
+            return None
+        if settings.attention_dropout:
+            return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
+
+        def run(one: Launch, command: Command, directory: Path) -> LaunchFacts:
+            env = launch.environment(settings.device.value, settings.gpus)
+            watch = launch.Watch(Metrics, settings.launch.timeout_seconds, orphaned=_orphaned_by())
+            done = launch.run(one, command, directory, env, watch, server)
+            return launch.run(one, command, directory, env, watch) if done.refused else done
+
+        case_dir, device = self.case_dir.resolve(), settings.device.value
+        return consult.consult(model, definitions, device, case_dir, first, run)
 
     def run(
         self, one: Launch, command: Command, directory: Path, server: str | None
@@ -107,6 +129,8 @@ class Launcher:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
         env = launch.environment(settings.device.value, settings.gpus) | command.env
+        if one.first_step == 1:
+            env[consult.VARIABLE] = str(directory / consult.TAPS)
         if settings.feature.compile:
             env = log.environment(env)
         done = launch.run(one, Command(command.argv), directory, env, watch, server)

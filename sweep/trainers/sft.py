@@ -18,7 +18,7 @@ from sweep.schema import (
     Settings,
     TrainerConf,
 )
-from sweep.trainers import sft_faults
+from sweep.trainers import definitions, sft_faults
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
@@ -80,6 +80,10 @@ class SftTrainer(ModuleTrainer):
             "profile_step": settings.profile_step,
             "fault": settings.fault,
         }
+
+    def oracle(self, settings: Settings) -> dict[str, Any]:
+        """Everything decays; its documents are cut to a row and packed in order."""
+        return definitions.of_case(settings) | definitions.of_our_data(settings)
 
 
 def _no_deepep(settings: Settings) -> str | None:
