@@ -60,7 +60,10 @@ def rows(config: Config) -> list[Row]:
     model = ModelConfig(path=config["model"]["path"])
     data = DataConfig(seq_len=config["data"]["seq_len"])
     packed = packed_rows(SftConfig(model=model, data=data))
-    return [row | {"labels": beside(row["labels"])} for row in packed]
+    return [
+        {key: row[key] for key in ("input_ids", "position_ids")} | {"labels": beside(row["labels"])}
+        for row in packed
+    ]
 
 
 def beside(labels: torch.Tensor) -> torch.Tensor:

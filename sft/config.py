@@ -18,6 +18,7 @@ EP_BACKENDS = ("all_to_all", "deepep")
 COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 ATTENTION = ("sdpa", "flex")
 LINEAR_ATTENTION = ("torch", "fla")
+DECAY = ("matrices", "all")
 
 
 @dataclass
@@ -25,7 +26,8 @@ class ModelConfig:
     path: str = ""
     """Folder of a transformers checkpoint."""
     dtype: str = "float32"
-    """float32, or bfloat16 parameters with gradients reduced in float32."""
+    """float32, or bfloat16: parameters, and their gradients but while ranks or micro-batches are
+    added up, which is in float32."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped in training."""
     attention: str = "sdpa"
@@ -54,7 +56,10 @@ class DataConfig:
 class OptimConfig:
     lr: float = 1e-4
     weight_decay: float = 0.0
+    decay: str = "matrices"
+    """What decays: matrices (no norms, biases or one-dimensional tensors), or all."""
     max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm; 0 leaves them as they are."""
     warmup_steps: int = 0
     aux_loss_coef: float = 0.0
     """Of the loss that balances the load of experts."""
@@ -189,7 +194,9 @@ def check_ranges(config: Config) -> None:
         raise ConfigError(
             f"model.attention_dropout={config.model.attention_dropout} must be 0 or more, below 1"
         )
-    numbers = {f"optim.{name}": value for name, value in vars(config.optim).items()}
+    if config.optim.decay not in DECAY:
+        raise ConfigError(f"optim.decay={config.optim.decay} must be one of {', '.join(DECAY)}")
+    numbers = {f"optim.{name}": x for name, x in vars(config.optim).items() if name != "decay"}
     for name, value in (numbers | {"seed": config.seed, "data.seed": config.data.seed}).items():
         if not value >= 0:  # NaN is not
             raise ConfigError(f"{name}={value} must be 0 or more")

@@ -24,7 +24,12 @@ from sft.errors import ConfigError
 IGNORED = -100
 """Label of a token that is not under the loss, as in torch's cross entropy."""
 Row = dict[str, Tensor]
-"""`input_ids`, `labels` (shifted: the next token's) and `position_ids`, each [seq]."""
+"""`input_ids`, `labels` (shifted: the next token's), `position_ids` and `padding`, each [seq]."""
+
+Message = dict[str, Any]
+Chat = list[Message]
+OPTIONAL = ("tool_calls", "function_call", "reasoning_content")
+"""Parts of a message that not every template has a place for."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +55,43 @@ def read_text(path: str | None) -> str:
         raise ConfigError(f"data.path={path} is not UTF-8 at byte {error.start}") from None
 
 
-def read_chats(path: str | None) -> list[list[dict[str, str]]]:
+def read_chats(path: str | None) -> list[Chat]:
     """The `messages` of each line of a JSONL file, or of the documents that ship; `ConfigError`."""
     source = path or "chats.jsonl"
     chats = []
     # not `splitlines`: JSON may have other characters that end a line inside of its strings
     for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), 1):
         try:
-            chats.append(json.loads(line)["messages"])
+            chat = json.loads(line)
+            chats.append(chat["messages"])
         except (ValueError, KeyError, TypeError):
             raise ConfigError(
                 f'{source}:{number} is not a JSON object with "messages": [{{"role", "content"}}]'
             ) from None
+        if chat.get("tools"):
+            raise ConfigError(
+                f"{source}:{number} has tools, which no template is given; "
+                "write them into its system message"
+            )
     return chats
 
 
-def render(chats: list[list[dict[str, str]]], tokenizer: PreTrainedTokenizerBase) -> list[Document]:
+def render(chats: list[Chat], tokenizer: PreTrainedTokenizerBase) -> list[Document]:
     """Tokens and the assistant's mask of each chat; raises `ConfigError` for a template without."""
     documents = []
     for number, messages in enumerate(chats, 1):
         try:
+            check_is_used(messages, str(tokenizer.chat_template))
             rendered: Any = tokenizer.apply_chat_template(
-                messages, return_dict=True, return_assistant_tokens_mask=True
+                [message | {"content": text_of(message)} for message in messages],
+                return_dict=True,
+                return_assistant_tokens_mask=True,
             )
         except (TemplateError, TypeError, ValueError) as error:
             cause = str(error).partition("\n")[0]
             raise ConfigError(f"the chat template refuses document {number}: {cause}") from None
+        if not rendered["input_ids"]:
+            raise ConfigError(f"the chat template makes no token of document {number}; leave it out")
         documents.append(Document(rendered["input_ids"], rendered["assistant_masks"]))
     if not any(any(document.trained) for document in documents):
         raise ConfigError(
@@ -83,6 +99,37 @@ def render(chats: list[list[dict[str, str]]], tokenizer: PreTrainedTokenizerBase
             "{% generation %}, and the data must have some"
         )
     return documents
+
+
+def text_of(message: Message) -> str:
+    """A message's text, of which its content may be a list of parts; raises ValueError."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise ValueError(f"a part of type {kind} in its content, where only text is trained on")
+    return "".join(part["text"] for part in content)
+
+
+def check_is_used(messages: Chat, template: str) -> None:
+    """Raise ValueError for messages of which the template would leave out a part."""
+    if not all(isinstance(message, dict) for message in messages):
+        raise ValueError("its messages should be dicts")
+    for key in OPTIONAL:
+        if any(message.get(key) for message in messages) and key not in template:
+            raise ValueError(f"it has no place for {key}; use another, or write it into the content")
+
+
+def without_cut_off(documents: list[Document], seq_len: int) -> list[Document]:
+    """The documents but those of which all that is trained on is past `seq_len`; `ConfigError`."""
+    kept = [d for d in documents if not any(d.trained[1:]) or any(d.trained[1:seq_len])]
+    if not any(any(document.trained[1:]) for document in kept):
+        raise ConfigError(
+            f"data.seq_len={seq_len} cuts off every token that is trained on; use more"
+        )
+    return kept
 
 
 def pack(documents: list[Document], seq_len: int, pad_token: int) -> list[Row]:
@@ -109,6 +156,7 @@ def _row(documents: list[Document], seq_len: int, pad_token: int) -> Row:
         "input_ids": torch.tensor([t for d in documents for t in d.tokens]),
         "labels": torch.tensor([label for d in documents for label in d.labels()]),
         "position_ids": torch.cat([torch.arange(len(d.tokens)) for d in documents]),
+        "padding": torch.arange(seq_len) >= seq_len - rest,
     }
 
 
@@ -126,6 +174,11 @@ def unpacked(row: Row) -> Iterator[Row]:
     starts = (row["position_ids"][0] == 0).nonzero().flatten().tolist()
     for start, end in pairwise([*starts, row["position_ids"].shape[1]]):
         yield {key: value[:, start:end] for key, value in row.items()}
+
+
+def digest_of_rows(rows: Iterable[Row]) -> str:
+    """A short hash of rows, in order."""
+    return digest_of(row[key] for row in rows for key in sorted(row))
 
 
 def digest(rows: Row) -> str:
@@ -154,23 +207,24 @@ class Loader:
     """
 
     def __init__(self, rows: list[Row], config: DataConfig, shards: int, shard: int) -> None:
-        usable = len(rows) // config.global_batch * config.global_batch
-        if not usable:
+        if len(rows) < config.global_batch:
             raise ConfigError(
                 f"the data fill {len(rows)} rows of data.seq_len={config.seq_len}, fewer than "
                 f"data.global_batch={config.global_batch}"
             )
         self.shards = shards
         self.sampler = StatefulDistributedSampler(
-            rows[:usable],  # type: ignore[arg-type]  # any sequence will do
+            rows,  # type: ignore[arg-type]  # any sequence will do
             num_replicas=shards,
             rank=shard,
             seed=config.seed,
+            drop_last=True,
         )
         self.loader: DataLoader[Row] = DataLoader(
-            rows[:usable],  # type: ignore[arg-type]
+            rows,  # type: ignore[arg-type]
             batch_size=config.global_batch // shards,
             sampler=self.sampler,
+            drop_last=True,  # of the shuffled rows: others are left over in each epoch
             generator=torch.Generator(),  # its own: `iter` must not draw from the global one
         )
         self.epoch = 0

@@ -71,11 +71,13 @@ class Trainer:
         self.show(batch)
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
+        self.balance.start(batch["padding"])
         # a batch without a token under the loss has a loss of 0, not one of 0 / 0
         loss = self.ranks.sum(self.accumulate(batch, tokens.clamp(min=1)))
         norm, groups = gradients.norms(self.model.named_parameters(), self.ranks)
         gradient = gradients.digest(self.model.parameters(), self.ranks.device)
-        gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
+        clip = gradients.clip(self.model.parameters(), norm, self.config.optim.max_grad_norm)
+        clipped, _ = gradients.norms(self.model.named_parameters(), self.ranks)
         self.optimizer.step()
         self.scheduler.step()
         self.balance.step()
@@ -87,6 +89,8 @@ class Trainer:
             "loss": loss.item(),
             "grad_norm": norm,
             "grad_norm_groups": groups,
+            "clip_coefficient": clip,
+            "grad_norm_clipped": clipped,
             "lr": lr,
             "tokens": int(tokens.item()),
             "step_seconds": time.perf_counter() - started,
@@ -147,6 +151,7 @@ class Trainer:
             rows["input_ids"],
             self.ranks.cp_group,
             fla=self.config.model.linear_attention == "fla",
+            padding=rows["padding"],
         )
 
     def trained_tokens(self, batch: Row) -> Tensor:

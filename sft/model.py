@@ -20,7 +20,7 @@ from sft.context import attention
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
-from sft.moe import choices, experts
+from sft.moe import biases, choices, experts
 from sft.tied import share_buffers
 
 HEADS = (
@@ -39,7 +39,7 @@ def load(config: Config) -> PreTrainedModel:
     check_fits(published, config.layout)
     attention.register()
     ep_implementation(config.memory).register()
-    with offloading.pinned_where_possible(), readable(path):
+    with offloading.pinned_where_possible(), biases.kept_in_float32(), readable(path):
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, config.model.dtype),
@@ -54,7 +54,7 @@ def load(config: Config) -> PreTrainedModel:
     check_whole(report["missing_keys"], path)
     if config.memory.full_offload:
         model.to("cpu")  # transformers loads onto the accelerator; FSDP fetches from here
-    freeze_biases(model)
+    freeze_indexers(model)
     one_dtype_a_group(model)
     tables.reload(model, path)
     kernels.check_model(config.model, published.model_type, install(model))
@@ -81,10 +81,10 @@ def check_whole(missing: Collection[str], path: Path) -> None:
         )
 
 
-def freeze_biases(model: nn.Module) -> None:
-    """Freeze routers' correction biases, which transformers' loading on one process thaws."""
+def freeze_indexers(model: nn.Module) -> None:
+    """Freeze what picks keys, which no gradient reaches: what is trained has one."""
     for name, parameter in model.named_parameters():
-        if name.endswith("correction_bias"):
+        if ".indexer." in name:
             parameter.requires_grad_(False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,12 +58,26 @@ class ZerosOfShards(TorchFunctionMode):
 
 
 def make_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
-    """AdamW over what is trained."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """AdamW over what is trained; `optim.decay` says what of it decays."""
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    decayed = [n for n, p in trained.items() if config.optim.decay == "all" or is_matrix(n, p)]
+    groups = [(decayed, config.optim.weight_decay), (trained.keys() - decayed, 0.0)]
     return AdamW(
-        parameters,
+        [
+            {"params": [p for n, p in trained.items() if n in names], "weight_decay": decay}
+            for names, decay in groups
+            if names
+        ],
         lr=config.optim.lr,
-        weight_decay=config.optim.weight_decay,
-        # one operator for all of them; on an accelerator torch's default, `foreach`, does as much
-        fused=True if all(p.device.type == "cpu" for p in parameters) else None,
+        # one operator for all of a group; on an accelerator torch's default, `foreach`, does as
+        # much
+        fused=True if all(p.device.type == "cpu" for p in trained.values()) else None,
     )
+
+
+def is_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether weights decay by default: no norm, no bias, and no vector, as a sink or `A_log`.
+
+    By name as well, since experts' biases are a matrix, and so are V4's position biases.
+    """
+    return parameter.ndim > 1 and not re.search(r"norm|bias", name)

@@ -99,7 +99,7 @@ def picks(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = cut.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.index_topk)
-    return gather(counted_picks(picked, sequence, visible, picked), sequence)
+    return gather(counted_picks(picked, sequence, cut.positions, visible, picked), sequence)
 
 
 def pool(sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, cut: Windows) -> Tensor:

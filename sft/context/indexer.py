@@ -36,9 +36,14 @@ def install(modeling: ModuleType) -> list[str]:
     )
 
 
-def counted_picks(picks: Tensor, sequence: Sequence, visible: Tensor, picked: Tensor) -> Tensor:
-    """`picks`, with what the queries could see counted, and what an indexer dropped of it."""
-    picks = choices.noted(picks, sequence, visible & picked)
+def counted_picks(
+    picks: Tensor, sequence: Sequence, positions: Tensor, visible: Tensor, picked: Tensor
+) -> Tensor:
+    """`picks`, with what the queries could see counted, and what an indexer dropped of it.
+
+    positions [batch, candidates] in their documents.
+    """
+    picks = choices.noted(picks, sequence, visible & picked, positions)
     picks = counters.counted_marks(picks, "indexer_keys_seen", visible)
     return counters.counted_marks(picks, "indexer_keys_dropped", visible & ~picked)
 
@@ -78,7 +83,7 @@ def token_picks(
         cache=KeysOfAllRanks(sequence),
     )
     picked = torch.zeros_like(mask).scatter(-1, picks.long(), True)
-    return gather(counted_picks(picks, sequence, mask, picked), sequence)
+    return gather(counted_picks(picks, sequence, sequence.position_ids, mask, picked), sequence)
 
 
 def first_of_equals(mask: Tensor) -> Tensor:
@@ -110,7 +115,7 @@ def block_mask(
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = blocks.visible(sequence.local(positions), sequence.local(documents))
     picked = windows.best(scores, visible, indexer.block_topk)
-    picked = gather(counted_picks(picked, sequence, visible, picked), sequence)
+    picked = gather(counted_picks(picked, sequence, blocks.positions, visible, picked), sequence)
     return tokens_of(picked, blocks, positions).unsqueeze(1)
 
 

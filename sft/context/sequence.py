@@ -27,6 +27,8 @@ class Sequence:
     """The ranks that hold its slices; None when one rank holds it all."""
     fla: bool = False
     """Whether flash-linear-attention's kernels compute the gated delta rule."""
+    padding: Tensor | None = None
+    """[batch, seq] whether a token only fills its row up; None where none does."""
     place: Tensor = field(init=False)
     """[1] this rank's place among them, to compute with: as a number it would be part of a compiled
     graph, and ranks whose graphs differ may order their collectives differently, and wait forever.
@@ -50,6 +52,13 @@ class Sequence:
     def group_name(self) -> str:
         """The group's name, which operators take in its place."""
         return "" if self.group is None else self.group.group_name
+
+    @property
+    def real(self) -> Tensor:
+        """[batch, seq] whether a token is a document's, and not padding."""
+        if self.padding is None:
+            return torch.ones_like(self.position_ids, dtype=torch.bool)
+        return ~self.padding
 
     @cached_property
     def cu_seqlens(self) -> Tensor:

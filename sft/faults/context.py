@@ -185,7 +185,9 @@ def indexer_keeps_all(at: Plant) -> None:
     """The indexer picks every key."""
 
     def make(counted: Function) -> Function:
-        return lambda picks, sequence, visible, _: counted(picks, sequence, visible, visible)
+        return lambda picks, sequence, positions, visible, _: counted(
+            picks, sequence, positions, visible, visible
+        )
 
     at.around(indexer, "counted_picks", make)
     at.around(attention, "keep_picks", lambda _: lambda mask, _indices: mask)

@@ -14,7 +14,7 @@ from sft.data import Loader
 from sft.faults.patching import Function, Plant
 from sft.faults.registry import fault
 from sft.loop import Trainer
-from sft.moe.balance import BIAS
+from sft.moe.biases import NAME as BIAS
 from sft.report.shards import local
 
 POSITION = 'trainer.loader.load_state_dict(saved["loader"])'

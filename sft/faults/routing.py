@@ -13,7 +13,8 @@ from sft.faults.patching import Function, Plant, PlantError
 from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
 from sft.moe import deepep
-from sft.moe.balance import BIAS, routers
+from sft.moe.balance import routers
+from sft.moe.biases import NAME as BIAS
 from sft.moe.experts import CountedAllToAll
 
 

@@ -1,16 +1,21 @@
 """What keeps experts evenly loaded: an auxiliary loss, and a bias that is moved by their load.
 
-The loss is taken over each document, as DeepSeek-V3's (arXiv:2412.19437, eq. 17) over a sequence:
-the mean over its tokens of `experts x sum_i share_i x probability_i`, where share_i is the part of
-the document's picks that expert i has. Shares have no gradient and are summed over the ranks that
-hold the document; probabilities are each token's own. So every layout has the same loss.
+The loss is taken over each document, as DeepSeek-V3's (arXiv:2412.19437, eq. 17 to 20) over a
+sequence: the mean over its tokens of `experts x sum_i share_i x affinity_i`, where share_i is the
+part of the document's picks that expert i has, and affinity_i the router's score of it, normalised
+over the experts. Scores are the router's own: sigmoids, softmax, or V4's square root of softplus.
+Shares have no gradient and are summed over the ranks that hold the document; affinities are each
+token's own. So every layout has the same loss.
 
 Biases are those of DeepSeek-V3 (arXiv:2408.15664): after each step, the bias of an expert with less
 than the mean load of its layer goes up by a fixed rate, and down with more.
+
+Padding is in neither, and a router that looks experts up by token has no choice to balance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,13 +25,27 @@ from torch import Tensor, nn
 
 from sft.config import Config
 from sft.context.exchange import named_group
-from sft.context.sequence import active
+from sft.context.sequence import active, slice_of
+from sft.errors import ConfigError
+from sft.moe import biases
 from sft.ranks import Ranks
 from sft.report import counters
-from sft.report.shards import local, local_part
 
 LOSS = "aux_loss"
-BIAS = "e_score_correction_bias"
+Score = Callable[[Tensor], Tensor]
+SCORES: dict[str, Score] = {
+    "DeepseekV4TopKRouter": lambda logits: F.softplus(logits).sqrt(),
+    "Glm4MoeTopkRouter": torch.sigmoid,
+    "GlmMoeDsaTopkRouter": torch.sigmoid,
+    "GptOssTopKRouter": lambda logits: logits.softmax(-1),
+    "LagunaTopKRouter": torch.sigmoid,
+    "MiniMaxM2TopKRouter": torch.sigmoid,
+    "NemotronHTopkRouter": torch.sigmoid,
+    "Qwen3MoeTopKRouter": lambda logits: logits.softmax(-1),
+    "Qwen3_5MoeTopKRouter": lambda logits: logits.softmax(-1),
+    "Qwen4ExpTextTopKRouter": lambda logits: logits.softmax(-1),
+}
+"""How each router scores experts, by its class."""
 
 
 class Balance:
@@ -34,12 +53,15 @@ class Balance:
 
     def __init__(self, model: nn.Module, config: Config, ranks: Ranks) -> None:
         self.ranks, self.rate = ranks, config.optim.router_bias_rate
-        self.biases = biases(model) if self.rate else {}
+        self.has_loss = bool(config.optim.aux_loss_coef)
+        self.tokens = torch.ones((), device=ranks.device)
+        self.biases = biases.of(model) if self.rate else {}
         self.loads: dict[str, Tensor] = {}
-        if config.optim.aux_loss_coef:
-            hook = AuxiliaryLoss(config, ranks)
-            for router in routers(model):
-                router.register_forward_hook(hook)
+        if self.has_loss:
+            # FSDP averages gradients over the ranks
+            scale = config.optim.aux_loss_coef * ranks.world_size
+            for router in choosing(model):
+                router.register_forward_hook(AuxiliaryLoss(score_of(router), self.tokens, scale))
         for name in self.biases:
             model.get_submodule(name).register_forward_pre_hook(self.counting(name))
 
@@ -48,29 +70,40 @@ class Balance:
 
         def count(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             hidden_states, chosen, *rest = inputs
-            return torch.ops.sft.count_load(hidden_states, chosen, name), chosen, *rest
+            sequence = active()
+            if sequence is None:
+                return inputs
+            real = sequence.local(sequence.real).flatten()
+            return torch.ops.sft.count_load(hidden_states, chosen, real, name), chosen, *rest
 
-        # in float32 also where a bias is not: in bfloat16 a count would end at 256
+        # in float32 also where the model is not: in bfloat16 a count would end at 256
         self.loads[name] = torch.zeros(self.biases[name].shape, device=self.ranks.device)
         _loads[name] = self.loads[name]
         return count
+
+    def start(self, padding: Tensor) -> None:
+        """Before a step: the loss is a mean over the tokens of the global batch.
+
+        padding [rows, seq] of this rank's rows.
+        """
+        if self.has_loss:
+            real = ~slice_of(padding, self.ranks.cp_group)
+            self.tokens.copy_(self.ranks.sum(real.sum().float()).clamp(min=1))
 
     @torch.no_grad()
     def step(self) -> None:
         """Move each layer's biases against the load of this step's global batch."""
         for name, bias in self.biases.items():
             load = self.ranks.sum(self.loads[name])
-            local(bias).add_(local_part(torch.sign(load.mean() - load), bias), alpha=self.rate)
+            bias.add_(torch.sign(load.mean() - load), alpha=self.rate)
             load.zero_()
 
 
 class AuxiliaryLoss:
     """A router's hook: its share of the loss goes into the gradient and into the step's record."""
 
-    def __init__(self, config: Config, ranks: Ranks) -> None:
-        self.tokens = config.data.global_batch * config.data.seq_len
-        # FSDP averages gradients over the ranks
-        self.scale = config.optim.aux_loss_coef * ranks.world_size
+    def __init__(self, score: Score, tokens: Tensor, scale: float) -> None:
+        self.score, self.tokens, self.scale = score, tokens, scale
 
     def __call__(self, _module: nn.Module, _inputs: Any, out: Any) -> Any:
         sequence = active()
@@ -78,15 +111,16 @@ class AuxiliaryLoss:
             return None
         logits, weights, chosen = out
         documents, experts = sequence.document_ids, logits.shape[-1]
-        mine = sequence.local(documents)
+        mine, real = sequence.local(documents), sequence.local(sequence.real)
         picked = F.one_hot(chosen, experts).flatten(0, -3).sum(-2).float()
         # a row has no more documents than tokens
         shares = picked.new_zeros(*documents.shape, experts)
         shares = shares.scatter_add(1, wide(mine, experts), picked.view(*mine.shape, experts))
         shares = torch.ops.sft.sum_over(shares, sequence.group_name)
         shares = shares / tokens_of(documents).unsqueeze(-1) / chosen.shape[-1]
-        probability = logits.flatten(0, -2).float().softmax(-1).view(*mine.shape, experts)
-        loss = experts * (shares.gather(1, wide(mine, experts)) * probability).sum() / self.tokens
+        scores = self.score(logits.flatten(0, -2).float()).view(*mine.shape, experts)
+        affinity = scores / scores.sum(-1, keepdim=True) * real.unsqueeze(-1)
+        loss = experts * (shares.gather(1, wide(mine, experts)) * affinity).sum() / self.tokens
         return logits, torch.ops.sft.attach_loss(weights, loss, self.scale), chosen
 
 
@@ -106,27 +140,30 @@ def routers(model: nn.Module) -> list[nn.Module]:
     return [module for module in model.modules() if "router" in type(module).__name__.lower()]
 
 
-def biases(model: nn.Module) -> dict[str, Tensor]:
-    """The correction bias of each layer by its experts' name.
+def choosing(model: nn.Module) -> list[nn.Module]:
+    """The routers that choose; V4's first ones look a token's experts up in a table."""
+    return [router for router in routers(model) if not hasattr(router, "tid2eid")]
 
-    A buffer, whole on every rank, or a frozen parameter, which FSDP shards (laguna's).
-    """
-    tensors = (*model.named_buffers(), *model.named_parameters())
-    found = {name: bias for name, bias in tensors if name.endswith(BIAS)}
-    return {
-        name.removesuffix(BIAS).removesuffix("gate.") + "experts": bias
-        for name, bias in found.items()
-    }
+
+def score_of(router: nn.Module) -> Score:
+    """How a router scores experts; raises `ConfigError` where that is not known."""
+    name = type(router).__name__
+    if name not in SCORES:
+        raise ConfigError(
+            f"optim.aux_loss_coef: how {name} scores experts is not known; "
+            "add it to SCORES in sft/moe/balance.py, or use 0"
+        )
+    return SCORES[name]
 
 
 _loads: dict[str, Tensor] = {}
 
 
-def count_load(chosen: Tensor, name: str) -> None:
-    """Count the tokens of each expert, where they are computed for the first time."""
+def count_load(chosen: Tensor, real: Tensor, name: str) -> None:
+    """Count the real tokens of each expert, where they are computed for the first time."""
     if not counters.recomputing():
-        ones = torch.ones_like(chosen.flatten(), dtype=_loads[name].dtype)
-        _loads[name].scatter_add_(0, chosen.flatten(), ones)
+        ones = real.to(_loads[name]).unsqueeze(1).expand_as(chosen)
+        _loads[name].scatter_add_(0, chosen.flatten(), ones.flatten())
 
 
 def count_loss(loss: Tensor) -> None:
@@ -136,8 +173,8 @@ def count_loss(loss: Tensor) -> None:
 
 
 @torch.library.custom_op("sft::count_load", mutates_args=())
-def _count_load(x: Tensor, chosen: Tensor, name: str) -> Tensor:
-    count_load(chosen, name)
+def _count_load(x: Tensor, chosen: Tensor, real: Tensor, name: str) -> Tensor:
+    count_load(chosen, real, name)
     return x.clone()
 
 
@@ -162,7 +199,7 @@ def _keep_scale(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:
     ctx.like = loss.new_empty(())
 
 
-counters.passes_on(_count_load, inputs=3)
+counters.passes_on(_count_load, inputs=4)
 _attach_loss.register_fake(lambda x, _loss, _scale: torch.empty_like(x))
 _attach_loss.register_autograd(
     lambda ctx, gradient: (gradient, torch.full_like(ctx.like, ctx.scale), None),

@@ -35,12 +35,19 @@ def watch_experts(model: nn.Module) -> int:
     return len(watched)
 
 
-def noted(x: Tensor, sequence: Sequence, picked: Tensor) -> Tensor:
+def noted(x: Tensor, sequence: Sequence, picked: Tensor, positions: Tensor) -> Tensor:
     """`x` (a copy), with the candidates that this rank's queries picked noted.
 
-    picked [batch, seq / n, candidates] is boolean.
+    picked [batch, seq / n, candidates] is boolean. A candidate is known by its position in its
+    document, [batch, candidates]: its place in the row is another where the document is alone.
     """
-    return torch.ops.sft.note_choices(x, picked.flatten(0, 1), tokens(sequence))  # type: ignore[no-any-return]
+    chosen = picked.double() @ number(positions).double().unsqueeze(-1)
+    return torch.ops.sft.note_choices(x, chosen.flatten(), tokens(sequence))  # type: ignore[no-any-return]
+
+
+def number(choice: Tensor) -> Tensor:
+    """A number below `PRIME` for each choice, so that sums of them tell choices apart."""
+    return (choice + 1).square() % PRIME
 
 
 def tokens(sequence: Sequence) -> Tensor:
@@ -54,20 +61,16 @@ def _note_experts(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...
     if sequence is None:
         return None
     hidden_states, chosen, *rest = inputs
-    noted_states = torch.ops.sft.note_choices(hidden_states, chosen, tokens(sequence))
+    numbers = number(chosen).sum(1).double()
+    noted_states = torch.ops.sft.note_choices(hidden_states, numbers, tokens(sequence))
     return noted_states, chosen, *rest
 
 
 @torch.library.custom_op("sft::note_choices", mutates_args=())
-def _note_choices(x: Tensor, choices: Tensor, tokens: Tensor) -> Tensor:
-    """Choices are indices [tokens, k], or booleans [tokens, candidates]."""
+def _note_choices(x: Tensor, chosen: Tensor, tokens: Tensor) -> Tensor:
+    """Both [tokens]: the sum of the numbers that a token chose, and the token's own."""
     if counters.recomputing():
         return x.clone()
-    if choices.dtype == torch.bool:
-        weights = torch.arange(1, choices.shape[1] + 1, device=choices.device).square() % PRIME
-        chosen = choices.double() @ weights.double()
-    else:
-        chosen = ((choices + 1).square() % PRIME).sum(1).double()
     marks = chosen % PRIME * tokens.double() % PRIME
     counters.add(NAME, marks.sum())
     places = marks.new_zeros(BUCKETS)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sft.ranks import Ranks
+from sft.report import bits
 from sft.report.shards import local, replicas
 
 GROUPS = (
@@ -54,34 +55,23 @@ def norms(
 def digest(parameters: Iterable[nn.Parameter], device: torch.device) -> str:
     """16 hex digits of all bits of this rank's gradients, for telling whether a repeat is one.
 
-    A norm says little of a change that is spread over a gradient; any changed bit shows here. The
-    bits are summed as integers where they are, so no order of summing matters.
+    A norm says little of a change that is spread over a gradient; any changed bit shows here.
     """
-    found = (local(one.grad).flatten() for one in parameters if one.grad is not None)
-    sums = [bits_of(gradient).to(device) for gradient in found]
-    words = torch.stack(sums).tolist() if sums else []
+    gradients = (local(p.grad) for p in parameters if p.grad is not None)
+    hashes = [bits.hashed(gradient).to(device) for gradient in gradients]
+    words = torch.stack(hashes).tolist() if hashes else []
     return hashlib.sha256(str(words).encode()).hexdigest()[:16]
 
 
-def bits_of(flat: Tensor, part: int = 2**22) -> Tensor:
-    """The bits of a vector, as an integer weighted by place, modulo 2**64.
-
-    In parts, since integers and weights take several times the memory of what they are of.
-    """
-    words = flat.view(torch.int32 if flat.element_size() == 4 else torch.int16)
-    total = torch.zeros((), dtype=torch.long, device=flat.device)
-    for start in range(0, len(words), part):
-        bits = words[start : start + part].long()
-        odd = torch.arange(1, 2 * len(bits), 2, device=bits.device)
-        total += (bits * (odd + 2 * start)).sum()
-    return total
-
-
 @torch.no_grad()
-def clip(parameters: Iterable[nn.Parameter], norm: float, max_norm: float) -> None:
-    """Scale gradients so that their norm is at most `max_norm`, as torch's `clip_grad_norm_`."""
-    scale = max_norm / (norm + 1e-6)
+def clip(parameters: Iterable[nn.Parameter], norm: float, max_norm: float) -> float:
+    """Scale gradients so that their norm is at most `max_norm`; returns the factor.
+
+    As torch's `clip_grad_norm_`. A `max_norm` of 0 clips nothing.
+    """
+    scale = min(1.0, max_norm / (norm + 1e-6)) if max_norm else 1.0
     if scale < 1.0:
         for parameter in parameters:
             if parameter.grad is not None:
                 local(parameter.grad).mul_(scale)
+    return scale

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sft.ranks import Ranks
+from sft.report import bits
 from sft.report.shards import local
 
 Record = dict[str, Any]
@@ -54,12 +55,12 @@ def worst(figure: float, ranks: Ranks) -> float:
     return ranks.max(torch.tensor(figure, device=ranks.device)).item()
 
 
-UNMOVED_NAMED = 5
-"""So many of the parameters that did not move are named; their share tells how many they are."""
+NAMED = 5
+"""At most so many parameters are named that did not move, or have no gradient."""
 
 
 class Movement:
-    """Whether parameters moved, from a fingerprint of each (no copy of the model is kept)."""
+    """Whether parameters moved, from a hash of each (no copy of the model is kept)."""
 
     def __init__(self, model: nn.Module, ranks: Ranks) -> None:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -68,34 +69,28 @@ class Movement:
         self.before = fingerprints(self.parameters)
 
     def since_last(self) -> Record:
-        """Which parameters with a gradient changed on some rank since the last call.
+        """Which parameters changed since the last call, and which have no gradient, on any rank.
 
-        `params_moved` is their share, `params_unmoved` names the first that did not.
+        `params_moved` is the share of those with a gradient that changed, `params_unmoved` names
+        the first that did not, `params_without_gradient` the first that are trained without one.
         """
         after = fingerprints(self.parameters)
-        trained = torch.tensor([p.grad is not None for p in self.parameters])
-        moved = self.ranks.max(
-            ((after != self.before).cpu() & trained).to(self.ranks.device, float)
-        )
+        has_gradient = torch.tensor([p.grad is not None for p in self.parameters])
+        seen = torch.stack([(after != self.before).cpu(), has_gradient]).to(self.ranks.device, float)
+        moved, trained = self.ranks.max(seen).bool().tolist()
         self.before = after
-        return movement(self.names, trained.tolist(), moved.bool().tolist())
+        without = [name for name, t in zip(self.names, trained, strict=True) if not t]
+        return movement(self.names, trained, moved) | {"params_without_gradient": without[:NAMED]}
 
 
 def movement(names: list[str], trained: list[bool], moved: list[bool]) -> Record:
     """The share of the trained parameters that moved, and the names of the first that did not."""
     still = [name for name, t, m in zip(names, trained, moved, strict=True) if t and not m]
     share = 1 - len(still) / sum(trained) if any(trained) else 0.0
-    return {"params_moved": share, "params_unmoved": still[:UNMOVED_NAMED]}
+    return {"params_moved": share, "params_unmoved": still[:NAMED]}
 
 
 @torch.no_grad()
 def fingerprints(parameters: Iterable[Tensor]) -> Tensor:
-    """[parameters] sums of what this rank holds of each, by which one that moved is known."""
-    return torch.stack([fingerprint(local(parameter)) for parameter in parameters])
-
-
-def fingerprint(values: Tensor) -> Tensor:
-    """A float64 sum weighted by place, so that values that trade places are seen too."""
-    flat = values.flatten().double()
-    weights = torch.linspace(1.0, 2.0, len(flat), dtype=torch.float64, device=flat.device)
-    return flat @ weights if len(flat) else flat.sum()
+    """[parameters] hashes of what this rank holds of each, by which one that moved is known."""
+    return torch.stack([bits.hashed(local(parameter)) for parameter in parameters])

@@ -7,21 +7,12 @@ from collections.abc import Iterable
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def local_part(x: Tensor, tensor: Tensor) -> Tensor:
-    """Of an `x` that every rank has whole, what this rank holds of `tensor` in the same place."""
-    if not isinstance(tensor, DTensor):
-        return x
-    mesh, placements = tensor.device_mesh, tensor.placements
-    part = distribute_tensor(x, mesh, placements, src_data_rank=None).to_local()
-    return part.to(tensor.to_local().device)  # it may wait on the host
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -36,8 +27,9 @@ def replicas(tensor: Tensor) -> int:
     if not isinstance(tensor, DTensor):
         return _world_size()
     mesh = tensor.device_mesh
+    # experts that FSDP shards further have a `_StridedShard`, which is no `Shard`
     shards = [
-        mesh.size(dim) for dim, place in enumerate(tensor.placements) if isinstance(place, Shard)
+        mesh.size(dim) for dim, place in enumerate(tensor.placements) if not place.is_replicate()
     ]
     return _world_size() // math.prod(shards)
 

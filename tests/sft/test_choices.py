@@ -23,7 +23,8 @@ def _no_counts_of_others() -> None:
 
 
 def fingerprint(chosen: Tensor, tokens: Tensor) -> float:
-    torch.ops.sft.note_choices(torch.zeros(len(chosen), 2), chosen, tokens)
+    numbers = choices.number(chosen).sum(1).double()
+    torch.ops.sft.note_choices(torch.zeros(len(chosen), 2), numbers, tokens)
     return counters.take()[choices.NAME]
 
 
@@ -48,13 +49,27 @@ def test_two_tokens_that_trade_their_experts_are_seen() -> None:
     assert fingerprint(traded, tokens) != fingerprint(CHOSEN, tokens)
 
 
+def picks_noted(sequence: Sequence, picked: Tensor) -> float:
+    choices.noted(torch.zeros(1, 6), sequence, picked, sequence.position_ids)
+    return counters.take()[choices.NAME]
+
+
 def test_picks_of_an_indexer_are_noted_by_candidate() -> None:
     picked = torch.eye(6, dtype=torch.bool)[None]
-    with computing(SEQUENCE):
-        choices.noted(torch.zeros(1, 6), SEQUENCE, picked)
-        first = counters.take()[choices.NAME]
-        choices.noted(torch.zeros(1, 6), SEQUENCE, picked.roll(1, dims=2))
-    assert counters.take()[choices.NAME] != first
+    first = picks_noted(SEQUENCE, picked)
+    other = picked.clone()
+    other[0, 5] = torch.tensor([0, 0, 0, 1, 0, 0])
+    assert picks_noted(SEQUENCE, other) != first
+
+
+def test_picks_of_a_document_are_the_same_alone_as_in_a_row() -> None:
+    picked = torch.block_diag(*[torch.ones(3, 3).tril()] * 2).bool()[None]
+    alone = 0.0
+    for part in (slice(0, 3), slice(3, 6)):
+        positions = POSITIONS[:, part]
+        document = Sequence(positions, document_ids(positions), TOKENS[:, part])
+        alone += picks_noted(document, picked[:, part, part])
+    assert alone == picks_noted(SEQUENCE, picked)
 
 
 class Experts(nn.Module):

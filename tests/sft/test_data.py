@@ -114,6 +114,18 @@ def test_a_data_file_of_another_encoding_is_named(tmp_path: Path) -> None:
         ([{"role": "owner", "content": "four"}], "unknown role owner, use one of system"),
         ([], "empty conversation"),
         (["four"], "should be dicts"),
+        (
+            [{"role": "assistant", "content": [{"type": "image_url"}]}],
+            "a part of type image_url in its content, where only text is trained on",
+        ),
+        (
+            [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add"}}]}],
+            "no place for tool_calls",
+        ),
+        (
+            [{"role": "assistant", "content": "four", "reasoning_content": "two and two"}],
+            "no place for reasoning_content",
+        ),
     ],
 )
 def test_a_chat_that_cannot_be_rendered_is_named(
@@ -123,6 +135,65 @@ def test_a_chat_that_cannot_be_rendered_is_named(
     whole = [{"role": "assistant", "content": "four"}]
     with pytest.raises(ConfigError, match=f"refuses document 2: .*{said}"):
         data.render([whole, chat], tokenizer)
+
+
+def test_text_in_parts_is_trained_on_as_text(checkpoint: Callable[[str], Path]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    parts = [{"type": "text", "text": "fo"}, {"type": "text", "text": "ur"}]
+    whole, joined = (
+        data.render([[{"role": "assistant", "content": content}]], tokenizer)
+        for content in ("four", parts)
+    )
+    assert whole == joined
+
+
+def test_what_a_template_has_a_place_for_reaches_it(checkpoint: Callable[[str], Path]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% generation %}{{ m['reasoning_content'] }}{{ m['content'] }}"
+        "{{ m['tool_calls'][0]['function']['name'] }}{% endgeneration %}{% endfor %}"
+    )
+    calls = [{"function": {"name": "add"}}]
+    said = {"content": None, "reasoning_content": "two and two", "tool_calls": calls}
+    (document,) = data.render([[{"role": "assistant", **said}]], tokenizer)
+    assert tokenizer.decode(document.tokens) == "two and twoadd"
+
+
+def test_a_template_that_makes_no_token_of_a_chat_is_named(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% generation %}{{ m['content'] }}{% endgeneration %}{% endfor %}"
+    )
+    chats = [[{"role": "assistant", "content": text}] for text in ("four", "")]
+    with pytest.raises(ConfigError, match="makes no token of document 2; leave it out"):
+        data.render(chats, tokenizer)
+
+
+def test_tools_that_no_template_is_given_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_text(json.dumps({"messages": [], "tools": [{"name": "add"}]}))
+    with pytest.raises(ConfigError, match=r"chats\.jsonl:1 has tools"):
+        data.read_chats(str(path))
+
+
+@given(documents)
+def test_only_documents_that_lose_all_they_train_on_are_left_out(docs: list[Document]) -> None:
+    learning = Document([1, 2], [0, 1])
+    kept = data.without_cut_off([*docs, learning], SEQ)
+    assert kept == [
+        d
+        for d in [*docs, learning]
+        if set(d.labels()) == {IGNORED}
+        or set(Document(d.tokens[:SEQ], d.trained[:SEQ]).labels()) != {IGNORED}
+    ]
+
+
+
+def test_padding_is_marked() -> None:
+    for row in data.pack([Document([7] * 5, [1] * 5), Document([7] * 12, [1] * 12)], SEQ, PAD):
+        assert torch.equal(row["padding"], row["input_ids"] == PAD)
 
 
 def test_a_data_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -136,7 +207,7 @@ def test_too_few_rows_for_a_batch_are_refused() -> None:
 
 
 def numbered_rows(count: int) -> list[Row]:
-    keys = ("input_ids", "labels", "position_ids")
+    keys = ("input_ids", "labels", "position_ids", "padding")
     return [{key: torch.full((4,), n) for key in keys} for n in range(count)]
 
 
@@ -165,6 +236,11 @@ def test_a_restored_loader_goes_on_where_the_saved_one_was(done: int) -> None:
         next(batches)
     restored.load_state_dict(saved.state_dict())
     assert steps(restored, 6) == expected
+
+
+def test_no_row_is_left_over_in_every_epoch() -> None:
+    assert len(set().union(*steps(loader(1), 5))) == 20, "one of 21 rows does not fill a batch"
+    assert set().union(*steps(loader(1), 40)) == set(range(21))
 
 
 def test_iterating_draws_nothing_from_the_global_generator() -> None:

@@ -36,6 +36,7 @@ def row_of(*lengths: int) -> Row:
         "input_ids": positions[None] + 5,
         "labels": torch.cat(labels)[None],
         "position_ids": positions[None],
+        "padding": torch.zeros_like(positions[None], dtype=torch.bool),
     }
 
 

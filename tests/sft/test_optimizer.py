@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from sft.config import Config
+from sft.config import Config, OptimConfig
 from sft.optimizer import make_optimizer
 
 
@@ -48,3 +48,23 @@ def test_what_is_frozen_is_not_in_it() -> None:
     model.bias.requires_grad_(False)
     (group,) = make_optimizer(model, Config()).param_groups
     assert [id(parameter) for parameter in group["params"]] == [id(model.weight)]
+
+
+def decayed(model: nn.Module, decay: str) -> set[str]:
+    """The tensors that a step shrinks though their gradient is zero."""
+    config = Config(optim=OptimConfig(lr=0.1, weight_decay=0.5, decay=decay))
+    for parameter in model.parameters():
+        nn.init.ones_(parameter)
+        parameter.grad = torch.zeros_like(parameter)
+    make_optimizer(model, config).step()
+    return {name for name, p in model.named_parameters() if p.max() < 1}
+
+
+def test_matrices_decay_and_norms_biases_and_vectors_only_if_asked_for() -> None:
+    model = nn.ModuleDict({"proj": nn.Linear(2, 3), "q_norm": nn.RMSNorm(3)})
+    model.A_log = nn.Parameter(torch.ones(3))
+    model.gate_up_proj_bias = nn.Parameter(torch.ones(2, 3))  # of two experts
+    assert decayed(model, "matrices") == {"proj.weight"}
+    assert decayed(model, "all") == {name for name, _ in model.named_parameters()}
+    (group,) = make_optimizer(model, Config(optim=OptimConfig(decay="all"))).param_groups
+    assert len(group["params"]) == 5

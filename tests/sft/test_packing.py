@@ -9,9 +9,10 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from sft import packing
+from sft import data, packing
 from sft.config import Config, DataConfig, ModelConfig
 from sft.data import Row
+from sft.errors import ConfigError
 
 Checkpoint = Callable[[str], Path]
 
@@ -28,7 +29,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     seen: list[Config] = []
     build = packing.build
 
-    def noted(config: Config) -> list[Row]:
+    def noted(config: Config) -> packing.Packed:
         seen.append(config)
         return build(config)
 
@@ -41,8 +42,8 @@ def config(checkpoint: Checkpoint, tmp_path: Path) -> Config:
     chats = tmp_path / "chats.jsonl"
     turns = [{"role": "user", "content": "two plus two"}, {"role": "assistant", "content": "four"}]
     chats.write_text(json.dumps({"messages": turns}) + "\n")
-    data = DataConfig(path=str(chats), seq_len=32)
-    return Config(model=ModelConfig(path=str(checkpoint("llama"))), data=data)
+    chosen = DataConfig(path=str(chats), seq_len=32)
+    return Config(model=ModelConfig(path=str(checkpoint("llama"))), data=chosen)
 
 
 def same(rows: list[Row], others: list[Row]) -> bool:
@@ -93,10 +94,52 @@ def test_a_damaged_file_is_built_again(config: Config, cache: Path, built: list[
     assert len(built) == 2
 
 
+def test_one_flipped_bit_in_the_file_is_not_trained_on(
+    config: Config, cache: Path, built: list[Config]
+) -> None:
+    rows = packing.packed_rows(config)
+    (file,) = cache.glob("rows-*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-100] ^= 1
+    file.write_bytes(content)
+    assert same(packing.packed_rows(config), rows)
+    assert len(built) == 2
+
+
+def test_other_code_that_packs_has_rows_of_its_own(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = packing.key(config, "text")
+    for module in (packing, data):
+        changed = tmp_path / "changed.py"
+        changed.write_bytes(Path(str(module.__file__)).read_bytes() + b"#")
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "__file__", str(changed))
+            assert packing.key(config, "text") != before
+    assert packing.key(config, "text") == before
+
+
+@pytest.mark.usefixtures("cache")
+def test_documents_that_lose_all_they_train_on_are_left_out_and_told_each_time(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = {"role": "user", "content": "two " * 40}
+    long = [question, {"role": "assistant", "content": "four"}]
+    with (tmp_path / "chats.jsonl").open("a") as file:
+        file.write(json.dumps({"messages": long}) + "\n")
+    for _ in range(2):  # built, and from the cache
+        rows = packing.packed_rows(config)
+        assert all((row["labels"] != data.IGNORED).any() for row in rows)
+        assert "1 documents are left out: data.seq_len=32 cuts off" in capsys.readouterr().out
+    config.data.seq_len = 8
+    with pytest.raises(ConfigError, match="data.seq_len=8 cuts off every token that is trained on"):
+        packing.packed_rows(config)
+
+
 def test_a_disk_that_fills_up_costs_a_run_its_cache_only(
     config: Config, cache: Path, built: list[Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_rows: Any, name: str) -> None:
+    def full(_rows: Any, name: str, _said: Any) -> None:
         Path(name).write_bytes(b"half")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
