@@ -38,9 +38,18 @@ class ObservedTrainer(Trainer):
         ]
         self.tokens += int((batch["labels"] != data.IGNORED).sum())
         sweep_taps.batch(
-            self.state.global_step + 1, **batch, labels_of="token", padding=data.padding(batch)
+            self.state.global_step + 1, **batch, labels_of="token", padding=filling(batch)
         )
         return super().training_step(model, inputs, *args)
+
+
+def filling(rows: data.Row) -> Tensor:
+    """[rows, seq] which tokens fill a row up: its last document, of one token, without a label."""
+    tokens, positions = rows["input_ids"], rows["position_ids"]
+    documents = (positions == 0).cumsum(1)
+    last = documents == documents[:, -1:]
+    is_filling = (tokens == tokens[:, -1:]) & (rows["labels"] == data.IGNORED)
+    return last & (is_filling | ~last).all(1, keepdim=True)
 
 
 class Reporter(TrainerCallback):

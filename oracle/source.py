@@ -26,10 +26,15 @@ EXAMPLES = 5
 def compare(checkpoint: Path, steps: Steps, settings: Settings) -> dict[str, Any]:
     """How many documents are not as the source has them, and what the first ones have otherwise."""
     assert settings.source is not None
-    known = documents(checkpoint, Path(settings.source), settings.max_length)
+    whole = documents(checkpoint, Path(settings.source))
+    known = [cut(document, settings.max_length) for document in whole]
     problems = [*unlike(steps, known), *repeated(steps, known)]
     if settings.order == "rows":
-        problems += out_of_order(steps, known)
+        may_be_left_out = [
+            bool(w.trained) > bool(c.trained) for w, c in zip(whole, known, strict=True)
+        ]
+        kept = [c for c, is_empty in zip(known, may_be_left_out, strict=True) if not is_empty]
+        problems += out_of_order(steps, kept)
     return {
         "source_documents": len(known),
         "documents": sum(map(len, steps.values())),
@@ -38,8 +43,8 @@ def compare(checkpoint: Path, steps: Steps, settings: Settings) -> dict[str, Any
     }
 
 
-def documents(checkpoint: Path, source: Path, max_length: int | None) -> list[Document]:
-    """Every document of a source; raises `OracleError`."""
+def documents(checkpoint: Path, source: Path) -> list[Document]:
+    """Every document of a source, whole; raises `OracleError`."""
     from transformers import AutoTokenizer
 
     try:
@@ -47,7 +52,7 @@ def documents(checkpoint: Path, source: Path, max_length: int | None) -> list[Do
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise OracleError(f"{checkpoint} has no tokenizer: {reason}") from None
-    return [rendered(chat, tokenizer, max_length) for chat in chats(source)]
+    return [rendered(chat, tokenizer) for chat in chats(source)]
 
 
 def chats(source: Path) -> Iterator[Any]:
@@ -63,7 +68,7 @@ def chats(source: Path) -> Iterator[Any]:
             raise OracleError(f'{source}:{number} is not a JSON object with "messages"') from None
 
 
-def rendered(chat: Any, tokenizer: Any, max_length: int | None) -> Document:
+def rendered(chat: Any, tokenizer: Any) -> Document:
     """The tokens of a chat; those of the assistant's turns are trained on; raises `OracleError`."""
     try:
         text: Any = tokenizer.apply_chat_template(
@@ -71,9 +76,16 @@ def rendered(chat: Any, tokenizer: Any, max_length: int | None) -> Document:
         )
     except (TemplateError, TypeError, ValueError) as error:
         raise OracleError(f"the chat template refuses a document: {error}") from None
-    tokens, mask = text["input_ids"][:max_length], text["assistant_masks"][:max_length]
+    tokens, mask = text["input_ids"], text["assistant_masks"]
     targets = [t if m else IGNORED for t, m in zip(tokens[1:], mask[1:], strict=True)]
     return Document(tuple(tokens), (*targets, IGNORED))
+
+
+def cut(document: Document, length: int | None) -> Document:
+    """Its first tokens, of which the last has nothing to predict."""
+    if length is None or len(document.tokens) <= length:
+        return document
+    return Document(document.tokens[:length], (*document.targets[: length - 1], IGNORED))
 
 
 def unlike(steps: Steps, known: Sequence[Document]) -> Iterator[str]:

@@ -26,11 +26,13 @@ def compute(checkpoint: Path, steps: Steps, settings: Settings, device: str) -> 
         lr = optimizer.learning_rate(number, settings)
         figures = gradient(model, docs, settings, routers)
         norm, groups = optimizer.norms(model, settings)
-        adamw.step(dict(model.named_parameters()), lr, optimizer.clip_factor(norm, settings))
+        factor = optimizer.clip_factor(norm, settings)
+        adamw.step(dict(model.named_parameters()), lr, factor)
         if routers and settings.router_bias_rate:
             balance.step_biases(model, routers, settings.router_bias_rate)
         model.zero_grad()
-        yield {"step": number, "lr": lr, "grad_norm": norm, "grad_norm_groups": groups, **figures}
+        norms = {"grad_norm": norm, "grad_norm_groups": groups, "clip_coefficient": factor}
+        yield {"step": number, "lr": lr, **norms, **figures}
 
 
 def check_vocabulary(steps: Steps, size: int) -> None:

@@ -160,15 +160,6 @@ def _row(documents: list[Document], seq_len: int, pad_token: int) -> Row:
     }
 
 
-def padding(rows: Row) -> Tensor:
-    """[rows, seq] which tokens fill a row up: its last document, of one token, without a label."""
-    tokens, labels, positions = (rows[key] for key in ("input_ids", "labels", "position_ids"))
-    documents = (positions == 0).cumsum(1)
-    last = documents == documents[:, -1:]
-    is_filling = (tokens == tokens[:, -1:]) & (labels == IGNORED)
-    return last & (is_filling | ~last).all(1, keepdim=True)
-
-
 def unpacked(row: Row) -> Iterator[Row]:
     """The documents of a row [1, seq], each as a row of its own length."""
     starts = (row["position_ids"][0] == 0).nonzero().flatten().tolist()

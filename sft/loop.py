@@ -105,8 +105,7 @@ class Trainer:
         """This rank's slice of its rows to whoever asked for batches."""
         if not sweep_taps.is_on():
             return
-        rows = batch | {"padding": data.padding(batch)}
-        mine = {key: slice_of(x, self.ranks.cp_group) for key, x in rows.items()}
+        mine = {key: slice_of(x, self.ranks.cp_group) for key, x in batch.items()}
         length = mine["input_ids"].shape[1]
         place = 0 if self.ranks.cp_group is None else self.ranks.cp_group.rank()
         sweep_taps.batch(self.step, **mine, part=(self.ranks.dp_rank, place * length))

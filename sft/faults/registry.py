@@ -12,7 +12,7 @@ from sft.faults.patching import Plant
 Apply = Callable[[Plant], None]
 KINDS = (
     "reduction", "losses", "resuming", "context", "weights", "routing", "recompute", "compiler",
-    "optimizing", "offload", "processes",
+    "optimizing", "offload", "processes", "documents", "formulas",
 )  # fmt: skip
 
 

@@ -82,8 +82,9 @@ class SftTrainer(ModuleTrainer):
         }
 
     def oracle(self, settings: Settings) -> dict[str, Any]:
-        """Everything decays; its documents are cut to a row and packed in order."""
-        return definitions.of_case(settings) | definitions.of_our_data(settings)
+        """Matrices decay; documents are cut to a row and packed in order."""
+        own = {"decay": "matrices"}
+        return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
 
 def _no_deepep(settings: Settings) -> str | None:

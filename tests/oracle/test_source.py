@@ -22,9 +22,13 @@ def checkpoint() -> Path:
     return tiny_models.ensure("llama", "nano", 0)
 
 
+def known_of(checkpoint: Path) -> list[Document]:
+    return [source.cut(doc, 512) for doc in source.documents(checkpoint, CHATS)]
+
+
 @pytest.fixture(scope="module")
 def known(checkpoint: Path) -> list[Document]:
-    return [replace(doc, row="0.0") for doc in source.documents(checkpoint, CHATS, 512)]
+    return [replace(doc, row="0.0") for doc in known_of(checkpoint)]
 
 
 def problems(checkpoint: Path, steps: Steps, **keys: object) -> list[str]:
@@ -85,15 +89,26 @@ def test_documents_out_of_order_are_named_where_a_row_has_an_order(
     assert problems(checkpoint, apart, order="rows") == []
 
 
+def test_a_document_of_which_nothing_trained_is_left_may_be_left_out(
+    checkpoint: Path, known: list[Document]
+) -> None:
+    length = 40  # some prompts are longer
+    cut = [replace(source.cut(document, length), row="0.0") for document in known]
+    (place, *_) = (n for n, document in enumerate(cut) if n and not document.trained)
+    settings = Settings(source=str(CHATS), max_length=length, order="rows")
+    row = {1: [cut[place - 1], cut[place + 1]]}
+    assert source.compare(checkpoint, row, settings)["wrong"] == 0
+
+
 def test_a_source_that_cannot_be_read_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     with pytest.raises(OracleError, match="cannot be read"):
-        source.documents(checkpoint, path, None)
+        source.documents(checkpoint, path)
     path.write_text('{"text": "no chat"}\n', encoding="utf-8")
     with pytest.raises(OracleError, match=r'chats\.jsonl:1 is not a JSON object with "messages"'):
-        source.documents(checkpoint, path, None)
+        source.documents(checkpoint, path)
     path.write_text(json.dumps({"messages": [{"role": 3}]}) + "\n", encoding="utf-8")
     with pytest.raises(OracleError, match="the chat template refuses a document"):
-        source.documents(checkpoint, path, None)
+        source.documents(checkpoint, path)
     with pytest.raises(OracleError, match="has no tokenizer"):
-        source.documents(tmp_path, CHATS, None)
+        source.documents(tmp_path, CHATS)

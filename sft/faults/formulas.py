@@ -1,0 +1,221 @@
+"""Formulas of a model that are wrong in every layout alike: its numbers, dtypes and order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sft import model as models
+from sft.context import attention
+from sft.faults.patching import Function, Plant, PlantError
+from sft.faults.registry import fault
+from sft.moe.balance import routers
+from sft.report.shards import local
+
+EPSILONS = ("variance_epsilon", "eps")
+
+
+@fault(strength="share by which the base is too large", strengths=(1, 1e-4))
+def rope_base_wrong(at: Plant) -> None:
+    """The base of rotary frequencies is read wrong."""
+
+    def change(frequencies: Tensor) -> Tensor:
+        exponents = torch.arange(len(frequencies)) / len(frequencies)
+        return frequencies * (1 + at.strength) ** -exponents.to(frequencies)
+
+    change_frequencies(at, change)
+
+
+@fault(strength="share by which positions are stretched", strengths=(1, 1e-4))
+def rope_scaling_wrong(at: Plant) -> None:
+    """Rotary frequencies are scaled by another factor."""
+    change_frequencies(at, lambda frequencies: frequencies / (1 + at.strength))
+
+
+@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 1e-3))
+def sinks_lowered(at: Plant) -> None:
+    """Attention sinks count for less, or not at all."""
+
+    def make(attend: Function) -> Function:
+        def lowered(*args: Any) -> Any:
+            *others, sinks = args
+            if sinks is None:
+                raise PlantError("the model has no attention sinks")
+            return attend(*others, sinks - at.strength)
+
+        return lowered
+
+    at.around(attention, "attend", make)
+
+
+@fault(strength="share of the heads", strengths=(1, 0.25))
+def attention_bf16(at: Plant) -> None:
+    """Attention is computed in bfloat16."""
+
+    def make(attend: Function) -> Function:
+        def rounded(query: Tensor, *rest: Any) -> Tensor:
+            out: Tensor = attend(query, *rest)
+            heads = math.ceil(out.shape[1] * at.strength)
+            return torch.cat([out[:, :heads].bfloat16().to(out.dtype), out[:, heads:]], 1)
+
+        return rounded
+
+    at.around(attention, "attend", make)
+
+
+@fault(strength="share", strengths=(0.1, 1e-5))
+def attention_scale_wrong(at: Plant) -> None:
+    """Scores of attention are scaled by another factor than the model's."""
+
+    def make(attend: Function) -> Function:
+        return lambda query, *rest: attend(query * (1 + at.strength), *rest)
+
+    at.around(attention, "attend", make)
+
+
+@fault(strength="factor", strengths=(10, 1.001))
+def norm_epsilon_wrong(at: Plant) -> None:
+    """Norms have another epsilon."""
+
+    def change(module: nn.Module) -> bool:
+        names = [name for name in EPSILONS if isinstance(getattr(module, name, None), float)]
+        for name in names:
+            setattr(module, name, getattr(module, name) * at.strength)
+        return bool(names)
+
+    change_modules(at, change, "norms")
+
+
+@fault("am#2682", "mc#5844", strength="experts", strengths=(8, 2))
+def experts_permuted(at: Plant) -> None:
+    """The first experts of each layer are loaded in reverse order."""
+
+    def change(name: str, weight: Tensor) -> bool:
+        if ".experts." not in name or weight.ndim < 2 or at.ranks.rank:
+            return False
+        count = min(int(at.strength), len(weight))
+        weight[:count] = weight[:count].flip(0).clone()
+        return True
+
+    change_parameters(at, change, "experts", needs=at.ranks.rank == 0)
+
+
+@fault(strength="share", strengths=(0.5, 1e-5))
+def router_weights_scaled(at: Plant) -> None:
+    """The weights of a token's experts do not add up to what the model says."""
+
+    def scaled(_module: nn.Module, _inputs: Any, out: Any) -> Any:
+        return out[0], out[1] * (1 + at.strength), out[2]
+
+    def hook(module: nn.Module) -> bool:
+        module.register_forward_hook(scaled)
+        return True
+
+    change_modules(at, hook, "routers", of=routers)
+
+
+@fault(strength="share of the keys", strengths=(0.5, 0.02))
+def indexer_picks_fewer(at: Plant) -> None:
+    """An indexer picks fewer keys than the model says."""
+
+    def change(module: nn.Module) -> bool:
+        names = [x for x in ("index_topk", "block_topk") if isinstance(getattr(module, x, 0), int)]
+        names = [name for name in names if getattr(module, name, 0)]
+        for name in names:
+            count = getattr(module, name)
+            setattr(module, name, max(1, count - math.ceil(count * at.strength)))
+        return bool(names)
+
+    change_modules(at, change, "indexers")
+
+
+@fault(strength="share of the layers", strengths=(1, 0.01))
+def residual_bf16(at: Plant) -> None:
+    """What goes from layer to layer is rounded to bfloat16."""
+
+    def rounded(_module: nn.Module, _inputs: Any, out: Any) -> Any:
+        if isinstance(out, Tensor):
+            return out.bfloat16().to(out.dtype)
+        return out[0].bfloat16().to(out[0].dtype), *out[1:]
+
+    def hook(module: nn.Module) -> bool:
+        module.register_forward_hook(rounded)
+        return True
+
+    def layers(loaded: Any) -> list[nn.Module]:
+        every = list(loaded.get_decoder().layers)
+        return every[: math.ceil(len(every) * at.strength)]
+
+    change_modules(at, hook, "layers", of=layers)
+
+
+@fault(strength="share of the tensors", strengths=(1, 0.05))
+def weights_through_bf16(at: Plant) -> None:
+    """A checkpoint in float32 is loaded through bfloat16."""
+    count = iter(range(1_000_000))
+
+    def change(_name: str, weight: Tensor) -> bool:
+        if next(count) % max(1, round(1 / at.strength)) == 0:
+            weight.copy_(weight.bfloat16())
+        return True
+
+    change_parameters(at, change, "parameters")
+
+
+@fault(strength="share", strengths=(0.1, 1e-5))
+def logits_scaled(at: Plant) -> None:
+    """Logits are scaled by a factor that the model does not have."""
+    from sft.loop import Trainer
+
+    at.after(Trainer, "logits", lambda logits, *_: logits * (1 + at.strength))
+
+
+def change_frequencies(at: Plant, change: Callable[[Tensor], Tensor]) -> None:
+    """Change every table of rotary frequencies once a model is loaded."""
+
+    def spoil(loaded: nn.Module, _config: Any) -> None:
+        tables = [b for name, b in loaded.named_buffers() if name.endswith("inv_freq")]
+        if not tables:
+            raise PlantError("the model has no rotary frequencies")
+        for table in tables:
+            table.copy_(change(table))
+
+    at.after(models, "load", spoil)
+
+
+def change_modules(
+    at: Plant,
+    change: Callable[[nn.Module], bool],
+    what: str,
+    of: Callable[[Any], list[nn.Module]] = lambda loaded: list(loaded.modules()),
+) -> None:
+    """Change modules once a model is loaded; one at least must say that it was."""
+
+    def spoil(loaded: nn.Module, _config: Any) -> None:
+        if not [module for module in of(loaded) if change(module)]:
+            raise PlantError(f"the model has no {what}")
+
+    at.after(models, "load", spoil)
+
+
+def change_parameters(
+    at: Plant, change: Callable[[str, Tensor], bool], what: str, needs: bool = True
+) -> None:
+    """Change what this rank holds of parameters once a model is loaded."""
+
+    def spoil(loaded: nn.Module, _config: Any) -> None:
+        with torch.no_grad():
+            done = [name for name, weight in parameters(loaded) if change(name, weight)]
+        if needs and not done:
+            raise PlantError(f"the model has no {what}")
+
+    at.after(models, "load", spoil)
+
+
+def parameters(loaded: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What this rank holds of each parameter."""
+    return ((name, local(p).detach()) for name, p in loaded.named_parameters())
