@@ -82,7 +82,6 @@ def documents_cut_short(at: Plant) -> None:
         last = documents[-1].stop - 1
         row["labels"][last - 1] = IGNORED
         row["input_ids"][last] = row["input_ids"][-1]
-        row["position_ids"][last:] -= row["position_ids"][last].clone()
         row["position_ids"][last:] = torch.arange(len(row["position_ids"]) - last)
         row["padding"][last] = True
 
@@ -112,11 +111,11 @@ def rows_all_the_same(at: Plant) -> None:
 
 
 def change_rows(at: Plant, change: Change) -> None:
-    """Change copies of the first rows in each hundred; `change` gets a row and its documents."""
+    """Change copies of every few rows; `change` gets a row and where its documents lie."""
+    every = max(1, round(1 / at.strength))
 
     def spoil(rows: list[Row], *_: object) -> list[Row]:
-        count = max(1, round(len(rows) * at.strength))
-        return [changed(row, change) if n < count else row for n, row in enumerate(rows)]
+        return [row if n % every else changed(row, change) for n, row in enumerate(rows)]
 
     at.after(packing, "packed_rows", spoil)
 

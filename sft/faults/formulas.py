@@ -13,6 +13,7 @@ from sft import model as models
 from sft.context import attention
 from sft.faults.patching import Function, Plant, PlantError
 from sft.faults.registry import fault
+from sft.loop import Trainer
 from sft.moe.balance import routers
 from sft.report.shards import local
 
@@ -101,7 +102,7 @@ def experts_permuted(at: Plant) -> None:
         weight[:count] = weight[:count].flip(0).clone()
         return True
 
-    change_parameters(at, change, "experts", needs=at.ranks.rank == 0)
+    change_parameters(at, change, "experts", needed=at.ranks.rank == 0)
 
 
 @fault(strength="share", strengths=(0.5, 1e-5))
@@ -169,8 +170,6 @@ def weights_through_bf16(at: Plant) -> None:
 @fault(strength="share", strengths=(0.1, 1e-5))
 def logits_scaled(at: Plant) -> None:
     """Logits are scaled by a factor that the model does not have."""
-    from sft.loop import Trainer
-
     at.after(Trainer, "logits", lambda logits, *_: logits * (1 + at.strength))
 
 
@@ -203,14 +202,14 @@ def change_modules(
 
 
 def change_parameters(
-    at: Plant, change: Callable[[str, Tensor], bool], what: str, needs: bool = True
+    at: Plant, change: Callable[[str, Tensor], bool], what: str, needed: bool = True
 ) -> None:
     """Change what this rank holds of parameters once a model is loaded."""
 
     def spoil(loaded: nn.Module, _config: Any) -> None:
         with torch.no_grad():
             done = [name for name, weight in parameters(loaded) if change(name, weight)]
-        if needs and not done:
+        if needed and not done:
             raise PlantError(f"the model has no {what}")
 
     at.after(models, "load", spoil)

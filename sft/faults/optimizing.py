@@ -43,11 +43,10 @@ def decay_everywhere(at: Plant) -> None:
     """Weight decay applies to norms and biases as well."""
 
     def spread(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        check_decays(at)
         for group in optimizer.param_groups:
             group["weight_decay"] = at.config.optim.weight_decay
 
-    if not at.config.optim.weight_decay:
-        raise PlantError("optim.weight_decay is 0; set it")
     at.after(loop, "make_optimizer", spread)
 
 
@@ -56,14 +55,19 @@ def decay_nowhere(at: Plant) -> None:
     """Some matrices are in the group that does not decay."""
 
     def move(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        check_decays(at)
         decaying, *others = optimizer.param_groups
         count = max(1, round(len(decaying["params"]) * at.strength))
         moved, decaying["params"] = decaying["params"][:count], decaying["params"][count:]
         others[0]["params"] = [*others[0]["params"], *moved]
 
+    at.after(loop, "make_optimizer", move)
+
+
+def check_decays(at: Plant) -> None:
+    """Refuse a run in which nothing decays."""
     if not at.config.optim.weight_decay:
         raise PlantError("optim.weight_decay is 0; set it")
-    at.after(loop, "make_optimizer", move)
 
 
 @fault(strength="how much smaller", strengths=(0.1, 1e-4))

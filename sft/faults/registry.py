@@ -23,7 +23,7 @@ class Fault:
     name: str
     apply: Apply
     seen: tuple[str, ...]
-    """Public reports of something alike."""
+    """Public reports of something alike; none where it is what the oracle is there for."""
     strength: str
     """What the number after the colon is."""
     strengths: tuple[float, ...]
