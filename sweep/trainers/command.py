@@ -45,8 +45,8 @@ class CommandConf(TrainerConf):
     spelling: dict[str, dict[Any, Any]] = field(default_factory=dict)  # {word} -> ours -> theirs
     metrics: MetricsConf = field(default_factory=MetricsConf)
     resume: ResumeConf = field(default_factory=ResumeConf)
-    # where the oracle's settings differ from the case's (docs/oracle.md); null: it is not asked
-    oracle: dict[str, Any] | None = None
+    # the trainer's definitions for the oracle, as {decay: all} (docs/oracle.md); empty: not asked
+    oracle: dict[str, Any] = field(default_factory=dict)
     archs: list[str] | None = None  # what it can do; null: everything
     layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
     features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
@@ -75,7 +75,7 @@ class CommandTrainer(Trainer):
     def oracle(self, settings: Settings) -> dict[str, Any] | None:
         """What the configuration says of its definitions; None if nothing."""
         more = _conf(settings).oracle
-        return None if more is None else definitions.of_case(settings) | more
+        return definitions.of_case(settings) | more if more else None
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None

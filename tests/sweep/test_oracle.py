@@ -257,6 +257,6 @@ def test_each_adapter_says_its_trainers_definitions() -> None:
     assert theirs is not None
     assert (theirs["warmup"], theirs["decay"]) == ("from_zero", "no_norms_no_biases")
     assert definitions(*COMMAND) is None
-    told = definitions(*COMMAND, "trainer.oracle={decay: all}")
+    told = definitions(*COMMAND, "+trainer.oracle.decay=all")
     assert told is not None
     assert (told["decay"], told["lr"]) == ("all", 1e-4)
