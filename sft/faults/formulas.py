@@ -20,7 +20,7 @@ from sft.report.shards import local
 EPSILONS = ("variance_epsilon", "eps")
 
 
-@fault(strength="share by which the base is too large", strengths=(1, 1e-4))
+@fault(strength="share by which the base is too large", strengths=(1, 6e-4))
 def rope_base_wrong(at: Plant) -> None:
     """The base of rotary frequencies is read wrong."""
 
@@ -31,7 +31,7 @@ def rope_base_wrong(at: Plant) -> None:
     change_frequencies(at, change)
 
 
-@fault(strength="share by which positions are stretched", strengths=(1, 1e-4))
+@fault(strength="share by which positions are stretched", strengths=(1, 2e-5))
 def rope_scaling_wrong(at: Plant) -> None:
     """Rotary frequencies are scaled by another factor."""
     change_frequencies(at, lambda frequencies: frequencies / (1 + at.strength))
@@ -68,7 +68,7 @@ def attention_bf16(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault(strength="share", strengths=(0.1, 1e-5))
+@fault(strength="share", strengths=(0.1, 8e-5))
 def attention_scale_wrong(at: Plant) -> None:
     """Scores of attention are scaled by another factor than the model's."""
 
@@ -78,7 +78,7 @@ def attention_scale_wrong(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault(strength="factor", strengths=(10, 1.001))
+@fault(strength="factor", strengths=(10, 1.04))
 def norm_epsilon_wrong(at: Plant) -> None:
     """Norms have another epsilon."""
 
@@ -167,7 +167,7 @@ def weights_through_bf16(at: Plant) -> None:
     change_parameters(at, change, "parameters")
 
 
-@fault(strength="share", strengths=(0.1, 1e-5))
+@fault(strength="share", strengths=(0.1, 1.5e-5))
 def logits_scaled(at: Plant) -> None:
     """Logits are scaled by a factor that the model does not have."""
     at.after(Trainer, "logits", lambda logits, *_: logits * (1 + at.strength))

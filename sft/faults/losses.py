@@ -93,7 +93,7 @@ def labels_shifted_twice(at: Plant) -> None:
     )
 
 
-@fault("prime#1957", strength="share", strengths=(1, 0.001))
+@fault("prime#1957", strength="share", strengths=(1, 1e-5))
 def loss_mean_of_rows(at: Plant) -> None:
     """The loss is the mean of the micro-batches' means, not that of the tokens."""
     at.edit(
@@ -107,7 +107,7 @@ def loss_mean_of_rows(at: Plant) -> None:
     )
 
 
-@fault(strength="coefficient", strengths=(1e-4, 1e-7))
+@fault(strength="coefficient", strengths=(1e-4, 2.5e-7))
 def z_loss_left_on(at: Plant) -> None:
     """A z-loss is added that nobody asked for."""
 
@@ -118,7 +118,7 @@ def z_loss_left_on(at: Plant) -> None:
     at.after(loop, "token_losses", add)
 
 
-@fault(strength="share", strengths=(0.1, 1e-5))
+@fault(strength="share", strengths=(0.1, 2e-5))
 def label_smoothing_left_on(at: Plant) -> None:
     """Labels are smoothed, as for another run."""
     at.edit(

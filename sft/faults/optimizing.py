@@ -70,25 +70,25 @@ def check_decays(at: Plant) -> None:
         raise PlantError("optim.weight_decay is 0; set it")
 
 
-@fault(strength="how much smaller", strengths=(0.1, 1e-4))
+@fault(strength="how much smaller", strengths=(0.1, 2e-4))
 def beta1_wrong(at: Plant) -> None:
     """Adam forgets the mean of gradients faster."""
     options(at, betas=lambda betas: (betas[0] - at.strength, betas[1]))
 
 
-@fault(strength="how much smaller", strengths=(0.049, 1e-5))
+@fault(strength="how much smaller", strengths=(0.049, 1e-3))
 def beta2_wrong(at: Plant) -> None:
     """Adam forgets the squares of gradients faster."""
     options(at, betas=lambda betas: (betas[0], betas[1] - at.strength))
 
 
-@fault(strength="epsilon", strengths=(1e-5, 2e-8))
+@fault(strength="epsilon", strengths=(1e-5, 3e-8))
 def adam_epsilon_wrong(at: Plant) -> None:
     """Adam's epsilon is another one."""
     options(at, eps=lambda _: at.strength)
 
 
-@fault(strength="share", strengths=(1, 1e-4))
+@fault(strength="share", strengths=(1, 2.5e-5))
 def bias_correction_skipped(at: Plant) -> None:
     """Adam's moments are not corrected for having begun at zero."""
 
