@@ -16,7 +16,7 @@ PORT ?= 5000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help env sweep test test-fast check format recorded ui clean
+.PHONY: help env sweep test test-all test-fast check format recorded ui clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -36,11 +36,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 sweep: env  ## run a sweep (ARGS="..." replaces what it runs)
 	@$(PY) -m sweep $(ARGS)
 
-test: env  ## run every test
-	@$(PY) -m pytest $(PYTEST_ARGS)
+test: env  ## run the tests that a change has to pass
+	@$(PY) -m pytest -m "not nightly" --durations=20 $(PYTEST_ARGS)
+
+test-all: env  ## run every test: all architectures, the longest sweeps
+	@$(PY) -m pytest --durations=20 $(PYTEST_ARGS)
 
 test-fast: env  ## run the tests that need no second process
-	@$(PY) -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(PY) -m pytest -m "not slow and not nightly" $(PYTEST_ARGS)
 
 check: env  ## lint, formatting, types, and who imports whom
 	$(PY) -m ruff check .

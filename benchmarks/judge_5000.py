@@ -38,7 +38,7 @@ from sweep.facts import save as save_facts
 from sweep.files import conf_dir, write_json
 from sweep.plan import suite
 from sweep.report import Result
-from sweep.session.recorded import judge_recorded
+from sweep.session.rejudge import judge_recorded
 from sweep.session.results import load
 from sweep.store import End, Location, Reader, Writer
 

@@ -47,7 +47,7 @@ def main() -> None:
 def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], list[LaunchFacts]]:
     """Launches by arch and mode."""
     found = defaultdict(list)
-    env = launch.environment("cpu", None)
+    env = launch.launch_variables("cpu", None)
     started = time.monotonic()
     settings = settings_for(asked, asked.arch[0])
     program = warm.program_of(settings)
@@ -85,7 +85,7 @@ def run(settings: Settings, directory: Path, server: str | None) -> LaunchFacts:
         one,
         trainer.command(settings, one, directory, model),
         directory,
-        launch.environment("cpu", None),
+        launch.launch_variables("cpu", None),
         launch.Watch(lambda: trainer.metrics(settings, directory), 600.0),
         server,
     )

@@ -1,4 +1,4 @@
-"""What an adapter writes for every layout and feature, on a GPU that need not be there."""
+"""What an adapter writes for every layout and feature, as on a GPU; none is needed."""
 
 from __future__ import annotations
 

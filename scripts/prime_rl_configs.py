@@ -31,8 +31,8 @@ def main(checkout: Path, python: str) -> int:
     """The exit code of its reader."""
     with tempfile.TemporaryDirectory() as folder:
         with mock.patch("shutil.which", return_value="uv"):
-            found = written(["qwen3_moe"], Path(folder), "trainer=prime_rl")
-            paths = [directory / "config.toml" for _, _, directory in found]
+            configs = written(["qwen3_moe"], Path(folder), "trainer=prime_rl")
+            paths = [directory / "config.toml" for _, _, directory in configs]
         source = checkout / "packages/prime-rl-configs/src"
         return subprocess.run(
             [python, "-c", READ, *map(str, paths)], env={"PYTHONPATH": str(source)}

@@ -45,7 +45,7 @@ def main() -> int:
     outputs = asked.outputs
     folder = find(outputs, asked.sweep)
     results = load_all(sorted(path.parent for path in folder.glob("*/case.json")))
-    failed = next(one for one in results if _is_meant(one, asked.case))
+    failed = next(result for result in results if _is_meant(result, asked.case))
     IMAGES.mkdir(parents=True, exist_ok=True)
     with browser(1100, 640) as driver:
         _matrix(MatrixPage(driver), asked.matrix or folder)
@@ -69,11 +69,11 @@ def _ui(ui: MlflowUi, address: str, failed: Result, results: Sequence[Result]) -
     """The runs of an architecture, and the curves of a failed case over its reference's."""
     reference = reference_of(failed, results)
     assert reference is not None, f"{failed.case.id} has nothing to be compared with"
-    pair = [_served(one, address) for one in (failed, reference)]
+    pair = [_served(result, address) for result in (failed, reference)]
     ui.open_runs(pair[0].experiment_id)
     ui.show_tags(pair[0].experiment_id, TAGS)
-    same = [one for one in results if one.case.arch == failed.case.arch]
-    launches = sum(max(1, len(one.facts.launches)) if one.facts else 1 for one in same)
+    same = [result for result in results if result.case.arch == failed.case.arch]
+    launches = sum(max(1, len(result.facts.launches)) if result.facts else 1 for result in same)
     ui.filter(f'tags.arch = "{failed.case.arch}"', matching=launches)
     ui.save(IMAGES / "runs.png")
     ui.open(overlay_address(pair))
@@ -86,7 +86,7 @@ def _is_meant(result: Result, case_id: str | None) -> bool:
     """Whether it is that case, or without a name one that another case shows to be wrong."""
     if case_id is not None:
         return result.case.id == case_id
-    return "parity" in [found.check for found in result.against]
+    return "parity" in [finding.check for finding in result.against]
 
 
 def _served(result: Result, address: str) -> Run:

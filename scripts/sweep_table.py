@@ -1,4 +1,4 @@
-"""A recorded sweep as Markdown tables: what each case lost, took and used, and where time went.
+"""A recorded sweep as Markdown tables: loss, time and memory of each case, and where time went.
 
 python scripts/sweep_table.py sweep=latest outputs=outputs
 """
@@ -13,6 +13,7 @@ from sweep.checks import cost
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.facts import Facts
+from sweep.report.markdown import table
 from sweep.store import CaseRecord, Reader, SweepRecord
 
 USAGE = Usage(
@@ -34,29 +35,22 @@ SPANS = (
 ABOUT = ("gpu", "gpu_driver", "device", "torch", "transformers", "python", "git_sha", "git_dirty")
 
 
-def table(sweep: SweepRecord, cases: list[CaseRecord]) -> Iterator[str]:
-    """The lines of the table, under what the sweep ran with."""
-    about = [f"{name} {sweep.tags[name]}" for name in ABOUT if name in sweep.tags]
-    yield f"Sweep {sweep.sweep_id}: {', '.join(about)}."
-    yield ""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"|{' --- |' * len(HEAD)}"
-    for case in cases:
-        yield f"| {' | '.join(row(case))} |"
+def about(sweep: SweepRecord) -> str:
+    """What the sweep ran with."""
+    known = [f"{name} {sweep.tags[name]}" for name in ABOUT if name in sweep.tags]
+    return f"Sweep {sweep.sweep_id}: {', '.join(known)}."
 
 
-def spans(cases: list[CaseRecord]) -> Iterator[str]:
-    """The lines of the second table: where each architecture's first launches spent their time."""
-    yield f"| {' | '.join(SPANS)} |"
-    yield f"|{' --- |' * len(SPANS)}"
-    whole = [one.facts for one in cases if one.facts and cost.first_step_seconds(one.facts)]
+def spans(cases: list[CaseRecord]) -> Iterator[list[str]]:
+    """How each architecture's first launches spent their time."""
+    whole = [case.facts for case in cases if case.facts and cost.first_step_seconds(case.facts)]
     for arch in dict.fromkeys(facts.case.arch for facts in whole):
         yield span(arch, [facts for facts in whole if facts.case.arch == arch])
     if whole:
         yield span("all", whole)
 
 
-def span(name: str, every: Sequence[Facts]) -> str:
+def span(name: str, every: Sequence[Facts]) -> list[str]:
     """One architecture."""
     compiling = sum(facts.compile_seconds or 0.0 for facts in every)
     first = sum(facts.steps[0].step_seconds or 0.0 for facts in every)
@@ -65,7 +59,7 @@ def span(name: str, every: Sequence[Facts]) -> str:
     launched = sum(facts.launches[0].seconds for facts in every)
     steps = first - compiling + later
     parts = (launched, start, compiling, steps, launched - start - compiling - steps)
-    return f"| {name} | {len(every)} | {' | '.join(f'{part:.0f}' for part in parts)} |"
+    return [name, str(len(every)), *(f"{part:.0f}" for part in parts)]
 
 
 def row(case: CaseRecord) -> list[str]:
@@ -99,7 +93,8 @@ def _print(values: dict[str, str]) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
     cases = reader.cases(sweep)
-    print("\n".join([*table(sweep, cases), "", *spans(cases)]))
+    tables = table(HEAD, map(row, cases)), table(SPANS, spans(cases))
+    print("\n".join([about(sweep), "", *tables[0], "", *tables[1]]))
     return 0
 
 

@@ -37,9 +37,9 @@ def main(python: str) -> int:
         mock.patch("sweep.trainers.torchtitan.find_spec"),
     ):
         cases = written(list(MODELS), Path(folder), "trainer=torchtitan", "scale=nano")
-        found = [(name, command.argv[command.argv.index("torchtitan.train") + 1 :])
+        commands = [(name, command.argv[command.argv.index("torchtitan.train") + 1 :])
                  for name, command, _ in cases]  # fmt: skip
-    lines = "".join(json.dumps(one) + "\n" for one in found)
+    lines = "".join(json.dumps(argv) + "\n" for argv in commands)
     return subprocess.run([python, "-c", READ], input=lines, text=True).returncode
 
 

@@ -2,8 +2,9 @@
 
 Tensors (parameters, persistent buffers, optimizer moments, each rank's RNG) go through
 `torch.distributed.checkpoint`, which lays them out anew for another layout; what all ranks share
-(step, scheduler, data position) is one JSON file. A checkpoint is written beside its place and
-renamed when it is whole, so that one cut off in the middle is never loaded.
+(step, scheduler, data position, settings) is one JSON file. A checkpoint is written beside its
+place, its files' digests last, and renamed when it is whole: one cut off in the middle is never
+loaded, nor is one that reads otherwise than it was written.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sft import digests, settings
 from sft.errors import ConfigError
 
 if TYPE_CHECKING:
     from sft.loop import Trainer
 
 SHARED = "trainer.json"
-FIXED = ("seq_len", "global_batch", "seed", "path")
-"""Data settings without which a saved position means other rows."""
+LEFT_OVER = (".partial", ".old")
+"""Of a save that was cut off while it renamed: the new checkpoint, and the one before."""
 
 
 def folder(output_dir: str, step: int) -> Path:
@@ -36,9 +38,17 @@ def save(trainer: Trainer) -> Path:
 
     place = folder(trainer.config.output_dir, trainer.step)
     partial = place.with_name(place.name + ".partial")
-    dcp.save(tensors(trainer), checkpoint_id=partial, no_dist=trainer.ranks.world_size == 1)
+    state = tensors(trainer)
+    del state["optimizer"]["param_groups"]  # rates and decay are the configuration's
+    if trainer.ranks.rank == 0:
+        shutil.rmtree(partial, ignore_errors=True)
+    trainer.ranks.wait()
+    dcp.save(state, checkpoint_id=partial, no_dist=trainer.ranks.world_size == 1)
     if trainer.ranks.rank == 0:
         (partial / SHARED).write_text(json.dumps(shared(trainer)))
+    trainer.ranks.wait()
+    digests.write(partial, trainer.ranks)
+    if trainer.ranks.rank == 0:
         put_in_place(partial, place)
     trainer.ranks.wait()
     return place
@@ -59,10 +69,14 @@ def load(trainer: Trainer, place: Path) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
+    check_whole(place)
+    digests.check(place, trainer.ranks)
     saved = read_shared(place)
-    check_same_data(saved, trainer.config.data, place)
+    allowed = trainer.config.checkpoint.allow
+    settings.check(shaping(trainer), saved["settings"], allowed, place)
     check_steps_are_left(saved, trainer.config.steps, place)
     state = tensors(trainer)
+    groups = state["optimizer"].pop("param_groups")
     for name in saved["never_updated"]:
         state["optimizer"]["state"].pop(name, None)
     if saved["world_size"] != trainer.ranks.world_size:
@@ -74,11 +88,13 @@ def load(trainer: Trainer, place: Path) -> None:
         raise ConfigError(f"{place} cannot be read: {cause}; resume from another step") from error
     # what must be there was loaded strictly; `never_updated` is what may be missing here
     options = StateDictOptions(strict=False)
-    set_optimizer_state_dict(trainer.model, trainer.optimizer, state["optimizer"], options=options)
+    optimizer = state["optimizer"] | {"param_groups": groups}
+    set_optimizer_state_dict(trainer.model, trainer.optimizer, optimizer, options=options)
     if "rng" in state:
         restore_rng(state["rng"][str(trainer.ranks.rank)])
     trainer.step = saved["step"]
     trainer.scheduler.load_state_dict(saved["scheduler"])
+    set_rates(trainer)
     trainer.loader.load_state_dict(saved["loader"])
 
 
@@ -102,27 +118,54 @@ def shared(trainer: Trainer) -> dict[str, Any]:
         "world_size": trainer.ranks.world_size,
         "scheduler": trainer.scheduler.state_dict(),
         "loader": trainer.loader.state_dict(),
-        "data": {key: getattr(trainer.config.data, key) for key in FIXED},
+        "settings": shaping(trainer),
         # parameters that never had a gradient (an indexer's) have no moments to restore
         "never_updated": [n for n, p in trainer.model.named_parameters() if p not in updated],
     }
 
 
+def shaping(trainer: Trainer) -> settings.Settings:
+    """The settings that shape this run's numbers."""
+    return settings.shaping(trainer.config, trainer.loader.digest)
+
+
+def set_rates(trainer: Trainer) -> None:
+    """Learning rates at the restored step, as this configuration has them."""
+    scheduler, optimizer = trainer.scheduler, trainer.optimizer
+    scheduler.base_lrs = [trainer.config.optim.lr for _ in optimizer.param_groups]
+    for group, factor in zip(optimizer.param_groups, scheduler.lr_lambdas, strict=True):
+        group["lr"] = trainer.config.optim.lr * factor(scheduler.last_epoch)
+    scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+
 def read_shared(place: Path) -> dict[str, Any]:
     """A checkpoint's shared state; raises `ConfigError` where there is no whole checkpoint."""
-    if not (place / SHARED).is_file() or not (place / ".metadata").is_file():
-        others = sorted(path.name for path in place.parent.glob("step_*") if path.suffix == "")
-        there = f"; there are {', '.join(others)}" if others else ""
-        raise ConfigError(f"checkpoint.resume_from={place} is not a whole checkpoint{there}")
-    saved: dict[str, Any] = json.loads((place / SHARED).read_text())
+    check_whole(place)
+    try:
+        saved: dict[str, Any] = json.loads((place / SHARED).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{place / SHARED} is damaged: {error}; resume from another step"
+        ) from None
     return saved
 
 
-def check_same_data(saved: dict[str, Any], data: object, place: Path) -> None:
-    """Refuse to go on with other data than the checkpoint's position counts in."""
-    for key, value in saved["data"].items():
-        if (now := getattr(data, key)) != value:
-            raise ConfigError(f"data.{key}={now} but {place} was saved with {value}; use {value}")
+def check_whole(place: Path) -> None:
+    """Refuse a folder that is no whole checkpoint; names those there are, and what a save left."""
+    if is_whole(place):
+        return
+    left = [place.with_name(place.name + end) for end in LEFT_OVER]
+    if whole := [path.name for path in left if is_whole(path)]:
+        hint = f": a save was cut off while renaming it; rename {whole[0]} to {place.name}"
+    else:
+        others = sorted(path.name for path in place.parent.glob("step_*") if path.suffix == "")
+        hint = f"; there are {', '.join(others)}" if others else ""
+    raise ConfigError(f"checkpoint.resume_from={place} is not a whole checkpoint{hint}")
+
+
+def is_whole(place: Path) -> bool:
+    """Whether a folder has all that a checkpoint has: its digests were written last."""
+    return all((place / name).is_file() for name in (SHARED, ".metadata", digests.FILE))
 
 
 def check_steps_are_left(saved: dict[str, Any], steps: int, place: Path) -> None:

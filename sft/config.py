@@ -107,6 +107,8 @@ class CheckpointConfig:
     """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
     resume_from: str | None = None
     """A saved checkpoint's folder to go on from."""
+    allow: list[str] = field(default_factory=list)
+    """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
 
 
 @dataclass

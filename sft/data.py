@@ -91,7 +91,9 @@ def render(chats: list[Chat], tokenizer: PreTrainedTokenizerBase) -> list[Docume
             cause = str(error).partition("\n")[0]
             raise ConfigError(f"the chat template refuses document {number}: {cause}") from None
         if not rendered["input_ids"]:
-            raise ConfigError(f"the chat template makes no token of document {number}; leave it out")
+            raise ConfigError(
+                f"the chat template makes no token of document {number}; leave it out"
+            )
         documents.append(Document(rendered["input_ids"], rendered["assistant_masks"]))
     if not any(any(document.trained) for document in documents):
         raise ConfigError(
@@ -119,7 +121,9 @@ def check_is_used(messages: Chat, template: str) -> None:
         raise ValueError("its messages should be dicts")
     for key in OPTIONAL:
         if any(message.get(key) for message in messages) and key not in template:
-            raise ValueError(f"it has no place for {key}; use another, or write it into the content")
+            raise ValueError(
+                f"it has no place for {key}; use another, or write it into the content"
+            )
 
 
 def without_cut_off(documents: list[Document], seq_len: int) -> list[Document]:
@@ -203,7 +207,7 @@ class Loader:
                 f"the data fill {len(rows)} rows of data.seq_len={config.seq_len}, fewer than "
                 f"data.global_batch={config.global_batch}"
             )
-        self.shards = shards
+        self.shards, self.digest = shards, digest_of_rows(rows)
         self.sampler = StatefulDistributedSampler(
             rows,  # type: ignore[arg-type]  # any sequence will do
             num_replicas=shards,

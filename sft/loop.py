@@ -15,6 +15,7 @@ from transformers import set_seed
 
 import sweep_taps
 from sft import checkpoint, data, model
+from sft.accumulation import Sums
 from sft.config import Config
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
@@ -117,13 +118,16 @@ class Trainer:
         over the global token count, times the ranks: the token-weighted mean over all of them.
         """
         total = torch.zeros((), device=self.ranks.device)
+        sums = Sums(self.model.parameters())
         for rows in self.micro_batches(batch):
             with computing(self.sequence(rows)) as sequence:
                 logits = self.logits(rows, sequence)
                 labels = sequence.local(rows["labels"])
                 loss = token_losses(logits, labels) / tokens
                 (loss * self.ranks.world_size).backward()
+            sums.add()
             total += loss.detach()
+        sums.put()
         return total
 
     def micro_batches(self, batch: Row) -> Iterable[Row]:

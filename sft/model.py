@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
@@ -37,6 +37,7 @@ def load(config: Config) -> PreTrainedModel:
     path = Path(config.model.path)
     published = read_config(path)
     check_fits(published, config.layout)
+    check_holders(published, config.layout, path)
     attention.register()
     ep_implementation(config.memory).register()
     with offloading.pinned_where_possible(), biases.kept_in_float32(), readable(path):
@@ -177,6 +178,42 @@ def check_fits(model: PretrainedConfig, layout: LayoutConfig) -> None:
             f"layout.ep={layout.ep} does not divide the model's {count} experts; "
             f"use {largest_divisor(count, layout.ep)}"
         )
+
+
+def check_holders(model: PretrainedConfig, layout: LayoutConfig, path: Path) -> None:
+    """Reject a layout in which a rank has no expert, where transformers cannot load it.
+
+    It stacks the experts that a checkpoint has one by one, of which there must be some. Raises
+    `ConfigError`.
+    """
+    count, world = expert_count(model), layout.world_size
+    if not count or world == 1 or not is_by_expert(path):
+        return
+    fits = [
+        ep
+        for ep in range(1, min(world, count) + 1)
+        if world % ep == count % ep == 0 and holders(count // ep, world // ep) == world // ep
+    ]
+    if layout.ep not in fits:
+        degrees = " or ".join(map(str, fits)) or "fewer ranks"
+        raise ConfigError(
+            f"layout.ep={layout.ep} leaves one of {world} ranks without any of the model's {count} "
+            f"experts; use {degrees}"
+        )
+
+
+def holders(count: int, ranks: int) -> int:
+    """How many of the ranks that share `count` experts get one: all get as many but the last."""
+    return -(-count // -(-count // ranks))
+
+
+def is_by_expert(path: Path) -> bool:
+    """Whether a checkpoint has its experts one by one."""
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, "pt") as opened:
+            if any(".experts.0." in key for key in opened.keys()):  # noqa: SIM118
+                return True
+    return False
 
 
 def head_counts(model: PretrainedConfig) -> list[tuple[str, int]]:

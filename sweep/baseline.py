@@ -1,4 +1,4 @@
-"""`python -m sweep.baseline`: the sweep that later ones of its experiment are compared with."""
+"""python -m sweep.baseline: pin the sweep that later ones of its experiment are compared with."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
     Shards of a night, which have no case in common, are pinned beside each other.
     """
-    pinned = [one for one in reader.pinned_sweeps(sweep.experiment) if one.run_id != sweep.run_id]
+    pinned = [earlier for earlier in reader.pinned_sweeps(sweep.experiment)
+              if earlier.run_id != sweep.run_id]  # fmt: skip
     others = list(reader.like(sweep, pinned))
-    # Pinned first: whoever is killed in between leaves two, not none.
+    # Pinned first: if we are killed in between, there are two and not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):
         reader.location.client.set_tag(sweep.run_id, BASELINE, PINNED)
     unpin(reader, others)
@@ -49,10 +50,10 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
 
 def unpin(reader: Reader, sweeps: Sequence[SweepRecord]) -> None:
-    """Pin none of these any more; raises MachineryError."""
+    """Unpin these sweeps; raises MachineryError."""
     with reader.location.writing("unpin a sweep"):
-        for one in sweeps:
-            reader.location.client.delete_tag(one.run_id, BASELINE)
+        for sweep in sweeps:
+            reader.location.client.delete_tag(sweep.run_id, BASELINE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if word is None and {"--help", "-h"} & set(argv):
         print("\n\n".join(map(str, USAGES.values())))
         return 0
-    word = word or "pin"  # whose example a wrong request is shown
+    word = word or "pin"  # a wrong request is answered with its example
     return arguments.run(USAGES[word], ACTIONS[word], argv)
 
 
@@ -70,7 +71,8 @@ def _pin(values: Values) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
     before = pin(reader, sweep)
-    print(f"pinned {_said(sweep)}" + "".join(f"; no longer {one.sweep_id}" for one in before))
+    replaced = "".join(f"; no longer {earlier.sweep_id}" for earlier in before)
+    print(f"pinned {_said(sweep)}{replaced}")
     return 0
 
 
@@ -88,8 +90,8 @@ def _show(values: Values) -> int:
 
 
 def _list(title: str, sweeps: Sequence[SweepRecord]) -> None:
-    for one in sweeps:
-        print(f"{title}{_said(one)}")
+    for sweep in sweeps:
+        print(f"{title}{_said(sweep)}")
     if not sweeps:
         print("no sweep is pinned; as in: " + USAGES["pin"].example)
 

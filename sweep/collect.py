@@ -1,4 +1,4 @@
-"""python -m sweep.collect: judge what the jobs of a detached sweep have left by now."""
+"""python -m sweep.collect: judge those cases of a detached sweep that have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweep.errors import RequestError
 from sweep.plan.earlier import Earlier, check_ended
 from sweep.session.driver import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
-from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, recorded
+from sweep.slurm.jobs import Follower, Pace, SlurmJob, Submitted, read_jobs
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
@@ -36,15 +36,19 @@ def main(values: dict[str, str]) -> int:
     if values["wait"] not in ("true", "false"):
         raise RequestError(f"wait={values['wait']}: say true or false")
     grace = _seconds(values["grace"])
-    found = folder.find(Path(values["outputs"]), values["sweep"])
-    jobs = recorded(found)
+    sweep_folder = folder.find(Path(values["outputs"]), values["sweep"])
+    jobs = read_jobs(sweep_folder)
     if not jobs:
-        raise RequestError(f"sweep {found.name} was not submitted to Slurm; see {found}/summary.md")
-    check_ended(found)
-    plan = folder.read_plan(found)
-    planned = folder.planned_in(found)
+        raise RequestError(
+            f"sweep {sweep_folder.name} was not submitted to Slurm; see {sweep_folder}/summary.md"
+        )
+    check_ended(sweep_folder)
+    plan = folder.read_plan(sweep_folder)
+    planned = folder.planned_in(sweep_folder)
     machine = Machine.having(planned[0].case.device)
-    session = Session(planned, machine, str(plan["experiment"]), Earlier(found, reruns=False))
+    session = Session.begin(
+        planned, machine, str(plan["experiment"]), Earlier(sweep_folder, reruns=False)
+    )
     wait = values["wait"] == "true"
     follower = _follower(session, jobs, Pace(POLL_SECONDS, grace), PATIENCE_SECONDS if wait else 0)
     code = session.execute(lambda: _follow(session, follower, wait))
@@ -56,9 +60,9 @@ def main(values: dict[str, str]) -> int:
 
 def _follower(session: Session, jobs: dict[str, SlurmJob], pace: Pace, patience: float) -> Follower:
     numbered = {
-        index: jobs[one.case.id]
-        for index, one in enumerate(session.runnable)
-        if one.case.id in jobs
+        index: jobs[planned.case.id]
+        for index, planned in enumerate(session.runnable)
+        if planned.case.id in jobs
     }
     queue = Queue({job.name for job in numbered.values()}, pace.poll, patience)
     return Follower(session, numbered, queue, pace)
@@ -73,7 +77,7 @@ def _follow(session: Session, follower: Follower, wait: bool) -> None:
         else:
             follower.run_ended()
     finally:
-        session.leave()  # interrupted or not: they are not ours to end
+        session.leave()  # even if interrupted: the jobs go on
 
 
 def _seconds(text: str) -> float:

@@ -68,8 +68,8 @@ def told(error: BaseException) -> tuple[str, int]:
         case MemoryError():
             return f"out of memory; {_OF_THE_MACHINE[errno.ENOMEM]}", 3
     traceback.print_exception(error)
-    said = " ".join(str(error).split())
-    return f"a fault of the sweep itself, please report the lines above: {_kind(error)}: {said}", 3
+    line = " ".join(str(error).split())
+    return f"a fault of the sweep itself, please report the lines above: {_kind(error)}: {line}", 3
 
 
 def of_system(error: OSError) -> str:

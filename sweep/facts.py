@@ -30,6 +30,8 @@ class Step(BaseModel):
     step: int = Field(gt=-(2**31), lt=2**31)  # a store keeps no other
     loss: float
     grad_norm: float | None = None  # before clipping; None: the trainer has none
+    clip_coefficient: float | None = None  # that gradients were multiplied by
+    grad_norm_clipped: float | None = None  # measured after that
     lr: float | None = None
     # that the loss was taken over, in the global batch
     tokens: int | None = Field(default=None, gt=-(2**63), lt=2**63)
@@ -39,6 +41,7 @@ class Step(BaseModel):
     peak_memory_gib: float | None = None
     params_moved: float | None = None  # share of the trained tensors that changed in this step
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
+    params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
     global_batch_digest: str | None = None  # the same in every layout

@@ -43,7 +43,7 @@ def moved(
 def environment(device: str) -> dict[str, str]:
     """Versions, host and device; packages are asked for their metadata, not imported."""
     return {
-        **{name: found for name in PACKAGES if (found := version(name))},
+        **{name: installed for name in PACKAGES if (installed := version(name))},
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "device": device,

@@ -15,10 +15,9 @@ from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, Usage
 from sweep.errors import MachineryError, RequestError
 from sweep.judge import ready
-from sweep.report import Result
-from sweep.report.runs import RECORDED, recorded
+from sweep.report.runs import RECORDED, run_of
 from sweep.session import closing, results
-from sweep.session.recorded import without_own
+from sweep.session.rejudge import without_own
 from sweep.store import End, Location, Writer
 from sweep.store.guard import guarded
 
@@ -40,7 +39,9 @@ def main(values: dict[str, str]) -> int:
     location = Location.at(outputs)
     damaged: list[str] = []
     with _alone(outputs):
-        _take_over(location, outputs)
+        if location.exists:
+            with location.answering("open its store"):
+                _ = location.client
         for folder in sweep_folder.known(outputs):
             try:
                 print(f"{folder.name}: {sync(location, folder)}")
@@ -51,78 +52,46 @@ def main(values: dict[str, str]) -> int:
     return 0
 
 
-def _take_over(location: Location, outputs: Path) -> None:
-    """A store that came here with its folder; raises MachineryError while it may be in use there.
-
-    Its runs are all recorded once more, since they name the store by its old address: each is found
-    in it, and files that were left behind are there again.
-    """
-    place = location.made_in()
-    if place is None:
-        return
-    for folder in filter(_may_go_on, sweep_folder.known(outputs)):
-        raise MachineryError(
-            f"{outputs}/mlflow.db was made in {place}, where sweep {folder.name} may still run"
-            f" ({sweep_folder.read_plan(folder)['driver']}): sync once it has ended, or in a day"
-        )
-    location.take_over()
-    print(f"mlflow.db was made in {place}: its files are looked for in {outputs} from now on")
-
-
-def _may_go_on(folder: Path) -> bool:
-    try:
-        return _goes_on(folder)
-    except RequestError:  # damaged, which is told when its turn comes
-        return False
-
-
 def _goes_on(folder: Path) -> bool:
     driver = str(sweep_folder.read_plan(folder)["driver"])
     return sweep_folder.is_running(folder) and not sweep_folder.is_old(driver)
 
 
 def sync(location: Location, folder: Path) -> str:
-    """Record what a sweep has left out; returns what was done; raises MachineryError."""
+    """Record what is missing of a sweep; returns a line that reports it; raises MachineryError."""
     if _goes_on(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
-    found, earlier, store = _results(folder), _set_aside(folder), location.shown
-    todo = [one for one in [*earlier, *found] if one.facts and not recorded(one.folder, store)]
-    if not any(one.facts for one in found):
+    latest = results.load_all(folder / name for name in sweep_folder.read_plan(folder)["cases"])
+    earlier = results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))  # that ran again
+    left = [result for result in [*earlier, *latest]
+            if result.facts and not run_of(result.folder, location.shown)]  # fmt: skip
+    if not any(result.facts for result in latest):
         return "nothing ran"
-    if not todo and recorded(folder, store):
+    if not left and run_of(folder, location.shown):
         return "is recorded"
     writer = Writer(location, folder, patience=math.inf)
-    ended = [one for one in found if not one.interrupted]
+    ended = [result for result in latest if not result.interrupted]
     with guarded(folder) as guard:
-        for result in todo:
+        for result in left:
             writer.record(result)
         _, problem = closing.close(writer, folder, ended, _end(folder, len(ended)))
         guard.ended = problem is None
     if problem is not None:
         raise MachineryError(problem)
-    if said := without_own(ended):
-        print(f"{folder.name}: {said}", file=sys.stderr)
-    return f"{len(todo)} case{'' if len(todo) == 1 else 's'} recorded"
+    if warning := without_own(ended):
+        print(f"{folder.name}: {warning}", file=sys.stderr)
+    return f"{len(left)} case{'' if len(left) == 1 else 's'} recorded"
 
 
 def _forget_if_gone(location: Location, folder: Path) -> None:
-    """A store that was lost has none of the sweep's runs, whatever its folder says."""
+    """If the store was replaced, forget that the sweep's folder says it is recorded."""
     files = [path for path in sorted(folder.glob(f"**/{RECORDED}"))
-             if recorded(path.parent, location.shown)]  # fmt: skip
-    run = recorded(files[0].parent) if files else None
+             if run_of(path.parent, location.shown)]  # fmt: skip
+    run = run_of(files[0].parent) if files else None
     if run is not None and not location.has(run.run_id):
         for path in files:
             path.unlink()
-
-
-def _results(folder: Path) -> list[Result]:
-    return results.load_all(folder / one for one in sweep_folder.read_plan(folder)["cases"])
-
-
-def _set_aside(folder: Path) -> list[Result]:
-    """The runs of cases that ran again later."""
-    return results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))
 
 
 def _end(folder: Path, ended: int) -> End:

@@ -36,7 +36,7 @@ def ensure(
     seed: int = 0,
     cache: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """The folder of the checkpoint in the cache, written or written again if need be.
+    """The folder of the checkpoint in the cache; written if it is missing or damaged.
 
     Several processes may ask at once: one writes, the others wait. Every file is checked against
     its digest, so that a damaged one is never handed out. TinyModelError as for `write`.
@@ -57,7 +57,7 @@ def ensure(
             f"another process has held {root} for {LOCK_SECONDS} s: end it, or set {VARIABLE}"
         ) from None
     except OSError as error:
-        with suppress(OSError):  # others' cache, that we may read alone, will do if it is there
+        with suppress(OSError):  # a cache that we may only read will do if the checkpoint is there
             if folder.is_dir() and manifest.problem(folder) is None:
                 return folder
         raise TinyModelError(
@@ -87,19 +87,19 @@ def package_digest() -> str:
 
 
 def _files(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found = []
+    files = []
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
-            found += _files(entry, f"{prefix}{entry.name}/")
+            files += _files(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith((".py", ".txt")):
-            found.append((prefix + entry.name, entry.read_bytes()))
-    return found
+            files.append((prefix + entry.name, entry.read_bytes()))
+    return files
 
 
 def _checked(folder: Path, arch: str, scale: str, seed: int) -> Path:
     if folder.exists() and manifest.problem(folder) is None:
         return folder
-    for left in folder.parent.glob(f".{folder.name}.*/"):  # by a build that was killed
+    for left in folder.parent.glob(f".{folder.name}.*/"):  # left by a killed build
         shutil.rmtree(left)
     if folder.exists():  # it may have lost its manifest, and `write` would refuse to replace it
         shutil.rmtree(folder)

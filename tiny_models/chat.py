@@ -84,6 +84,12 @@ def chatml(specials: Mapping[str, int], eos: str, pad: str, bos: str | None = No
     )
 
 
+def qwen(first: int, eos: str = "<|endoftext|>", bos: str | None = None) -> Chat:
+    """The format of the Qwen family, whose special tokens follow each other from id `first`."""
+    tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    return chatml({token: first + at for at, token in enumerate(tokens)}, eos, tokens[0], bos)
+
+
 def glm(first: int) -> Chat:
     """The format of the GLM family, whose special tokens follow each other from id `first`."""
     tokens = ("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")

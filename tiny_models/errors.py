@@ -1,4 +1,4 @@
-"""The one error a user of this package sees."""
+"""The only error that a user of this package sees."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ NOT_COMPARED = {
 
 
 class UnreadableError(Exception):
-    """The hub did not give a file; the message says why."""
+    """The hub did not deliver a file; the message says why."""
 
 
 class UnreachableError(UnreadableError):
-    """Nor will it give another: there is no connection to it."""
+    """The hub cannot be reached, so no further file is tried."""
 
 
 def check_published(only: list[str]) -> int:
@@ -43,7 +43,7 @@ def check_published(only: list[str]) -> int:
     Returns 0 if all are the same, 1 if one differs, 3 if none differs but one could not be read.
     """
     codes = []
-    offline = None  # trying each in turn would wait for the same time-outs thirteen times
+    offline = None  # else thirteen files would each wait for the same time-outs
     for model in [get(name) for name in only or names()]:
         try:
             codes.append(_report(model, offline))
@@ -98,13 +98,13 @@ def _report(model: TinyModel, offline: str | None) -> int:
     if offline is not None:
         raise UnreachableError(offline)
     try:
-        found = differences(model, _fetch(model))
+        differing = differences(model, _fetch(model))
     except (TypeError, ValueError) as error:
-        found = [f"not a configuration that transformers reads as one ({_reason(error)})"]
-    if not found:
+        differing = [f"not a configuration that transformers reads as one ({_reason(error)})"]
+    if not differing:
         print(f"{model.name}: same as {_where(model)}")
         return 0
-    for line in found:
+    for line in differing:
         print(f"{model.name}: DIFFERS from {_where(model)}, {line}")
     return 1
 
@@ -118,17 +118,17 @@ def _fetch(model: TinyModel) -> dict[str, Any]:
     from huggingface_hub.errors import LocalEntryNotFoundError
     from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # it reports each attempt
+    logging.set_verbosity_error()  # else it prints each attempt
     try:
         path = hf_hub_download(model.source.readable, "config.json", revision=model.source.revision)
     except LocalEntryNotFoundError as error:
         raise UnreachableError("the hub could not be reached, try again when it can") from error
     except Exception as error:
         raise UnreadableError(_reason(error)) from error
-    found = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
+    published = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(published, dict):
         raise TypeError("not a JSON object")
-    return found
+    return published
 
 
 def _as_config(model: TinyModel, theirs: dict[str, Any]) -> PreTrainedConfig:

@@ -46,18 +46,19 @@ def write(folder: Path, about: dict[str, Any]) -> None:
 def read(folder: Path) -> dict[str, Any] | None:
     """The manifest of `folder`, or None if it has no readable one."""
     try:
-        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else None
+    is_one = isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)
+    return manifest if is_one else None
 
 
 def problem(folder: Path) -> str | None:
     """What is wrong with the checkpoint in `folder`, or None if every file is as written."""
-    found = read(folder)
-    if found is None:
+    manifest = read(folder)
+    if manifest is None:
         return f"{NAME} is missing or unreadable"
-    for name, expected in found["files"].items():
+    for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"

@@ -1,4 +1,4 @@
-"""`TinyModel`: one architecture, as published and as shrunk."""
+"""`TinyModel`: one architecture, as published and in smaller scales."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Source:
     repository: str
     """The model repository on the hub that publishes them."""
     origin: str
-    """How they got here: a copy of the file, the class defaults of transformers X, or recall."""
+    """Their source: a copy of the file, the class defaults of transformers X, or recall."""
     revision: str = "main"
     ungated: str | None = None
-    """A copy of `repository` that anybody may read, where `repository` itself is gated."""
+    """A public copy of `repository`, if that is gated."""
 
     @property
     def readable(self) -> str:
@@ -83,7 +83,7 @@ class TinyModel:
 
 
 def check_scale(scale: str) -> Scale:
-    """`scale` itself if there is one of that name, else a TinyModelError."""
+    """`scale` if it exists; else raises TinyModelError."""
     if scale not in SCALES:
         raise TinyModelError(f"unknown scale {scale!r}: choose one of {', '.join(SCALES)}")
     return scale

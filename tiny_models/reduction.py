@@ -59,7 +59,7 @@ def leading_layers(config: PreTrainedConfig, at_least: int) -> tuple[dict[str, A
 
 
 def same_spread(config: PreTrainedConfig, hidden_size: int) -> float:
-    """Spread of the weights that gives a layer of `hidden_size` the outputs that `config`'s have.
+    """Standard deviation of weights with which outputs are as large as at `config`'s width.
 
     With the published spread, narrow layers add next to nothing to the residual stream, and what
     goes wrong in them hardly moves the loss.
@@ -68,10 +68,10 @@ def same_spread(config: PreTrainedConfig, hidden_size: int) -> float:
 
 
 def _per_layer_lists(config: PreTrainedConfig) -> dict[str, list[Any]]:
-    found = {name: getattr(config, name, None) for name in PER_LAYER}
+    lists = {name: getattr(config, name, None) for name in PER_LAYER}
     aliases = getattr(config, "attribute_map", {})
     return {
         name: values
-        for name, values in found.items()
+        for name, values in lists.items()
         if isinstance(values, list) and name not in aliases
     }

@@ -12,7 +12,7 @@ from .model import TinyModel
 
 
 def names() -> list[str]:
-    """The architectures there are, sorted."""
+    """The names of all architectures, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(archs.__path__))
 
 

@@ -1,4 +1,4 @@
-"""Seeded weights: transformers' own initialisation, then no constant left as it was."""
+"""Seeded weights: transformers' initialisation, then noise on every constant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PERTURBATION = 0.05
 """Standard deviation of what is added to a constant; a quarter of its own for other vectors."""
 EMBEDDING_GAIN = 10.0
-"""How much wider than other weights an embedding is that is not also the head."""
+"""How many times wider than other weights an embedding is that is not tied to the head."""
 HASH_TABLE = "tid2eid"
 
 

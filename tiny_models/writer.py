@@ -1,4 +1,4 @@
-"""Writing a checkpoint: whole or not at all."""
+"""Writes a checkpoint, completely or not at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(
 
 
 def check_seed(seed: object) -> None:
-    """TinyModelError unless `seed` is an integer that torch takes as one."""
+    """Raise TinyModelError unless `seed` is an integer that torch accepts."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
         raise TinyModelError(f"seed {seed!r} is not an integer from 0 to 2**63 - 1")
 
@@ -101,7 +101,7 @@ def _usable(out: str | os.PathLike[str]) -> Path:
     folder = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow the link to replace
     try:
         objection = _objection(folder)
-    except OSError as error:  # a folder that may not even be looked into, a name too long
+    except OSError as error:  # no permission, or the name is too long
         raise TinyModelError(_explain(error, folder)) from error
     if objection:
         raise TinyModelError(objection)
@@ -134,7 +134,7 @@ def _no_space(folder: Path, detail: str) -> str:
 
 @contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` that takes its place at the end, and is gone after an error."""
+    """A temporary folder that replaces `folder` at the end; it is removed after an error."""
     from safetensors import SafetensorError
 
     stage = None
@@ -171,7 +171,7 @@ def _explain(error: Exception, folder: Path) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars of transformers meanwhile."""
+    """Hide the progress bars of transformers in the block."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -84,7 +84,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
         session, (name,) = self.observer, queue.names
         settings = [one.settings for one in session.runnable]
         limit = cluster.max_array_size()
-        jobs.record(session.folder, {})
+        jobs.write_jobs(session.folder, {})
         found: dict[int, Any] = {}
         before: str | None = None  # the array to wait for, where all at once would be too many
         for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
@@ -98,7 +98,7 @@ class ArrayLauncher(Observed, SlurmLauncher):
                 found[index] = jobs.SlurmJob(job.job_id, name, str(job.paths.stderr))
                 session.submitted(index, jobs.Submitted(found[index], queue))
             cases = {session.runnable[index].case.id: job for index, job in found.items()}
-            jobs.record(session.folder, cases)
+            jobs.write_jobs(session.folder, cases)
         return found
 
     def _submit(self, asked: dict[str, Any], settings: Sequence[Any]) -> list[Any]:

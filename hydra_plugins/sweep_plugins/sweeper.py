@@ -39,7 +39,7 @@ class CaseSweeper(BasicSweeper):
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
         if request.detach and request.conclusion is not None:
             raise RequestError("detach=true: this suite is about all its cases, and waits for them")
-        session = Session(
+        session = Session.begin(
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion,
         )  # fmt: skip

@@ -119,7 +119,7 @@ def warmup_off_by_one(at: Plant) -> None:
     )
 
 
-@fault(strength="share", strengths=(0.1, 1e-4))
+@fault(strength="share", strengths=(0.1, 3e-5))
 def rate_not_as_reported(at: Plant) -> None:
     """The optimizer steps by another learning rate than the one that is reported."""
 
@@ -130,7 +130,7 @@ def rate_not_as_reported(at: Plant) -> None:
     at.after(loop.Trainer, "accumulate", scale)
 
 
-@fault(strength="factor on the limit, 0 for none", strengths=(0, 1.1))
+@fault(strength="factor on the limit, 0 for none", strengths=(0, 1.00002))
 def clip_limit_wrong(at: Plant) -> None:
     """Gradients are clipped to another norm, or not at all."""
 

@@ -1,8 +1,8 @@
 """A hash of a tensor's bits, computed where the tensor is.
 
-Each value is mixed with its place before the results are added, so that changes do not cancel: in a
-weighted sum they can. Adam's first step moves every value by the same amount up or down, and of four
-values weighted 1, 3, 5 and 7 the moves + - - + add up to nothing.
+Each value is mixed with its place before the results are added, so that changes do not cancel. In a
+weighted sum they can: Adam's first step moves every value by the same amount up or down, and of
+four values weighted 1, 3, 5 and 7 the moves + - - + add up to nothing.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ class Movement:
         """
         after = fingerprints(self.parameters)
         has_gradient = torch.tensor([p.grad is not None for p in self.parameters])
-        seen = torch.stack([(after != self.before).cpu(), has_gradient]).to(self.ranks.device, float)
+        seen = torch.stack([(after != self.before).cpu(), has_gradient]).to(
+            self.ranks.device, float
+        )
         moved, trained = self.ranks.max(seen).bool().tolist()
         self.before = after
         without = [name for name, t in zip(self.names, trained, strict=True) if not t]

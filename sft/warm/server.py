@@ -64,17 +64,24 @@ class Server:
                 key.data()
 
     def _accept(self) -> None:
+        """Wait for what a client has to say beside the others, for as long as it is silent."""
         connection, _ = self._listener.accept()
-        try:
-            asked, files = receive(connection)
-        except (OSError, ValueError):  # it has gone, or only looked whether we are there
-            connection.close()
-            return
-        try:
-            self._start(connection, asked, files)
-        finally:
-            for file in files:
-                os.close(file)
+        request = Request(connection)
+
+        def more() -> None:
+            try:
+                if not request.receive():
+                    return
+                self._selector.unregister(connection)
+                connection.setblocking(True)
+                self._start(connection, request.asked(), request.files)
+            except (OSError, ValueError):  # it has gone, or only looked whether we are there
+                with contextlib.suppress(KeyError, ValueError):
+                    self._selector.unregister(connection)
+                connection.close()
+            request.close_files()
+
+        self._selector.register(connection, selectors.EVENT_READ, more)
 
     def _start(self, connection: socket.socket, asked: dict[str, Any], files: list[int]) -> None:
         if "sft" in asked["arguments"]:
@@ -119,21 +126,36 @@ class Server:
         answer(connection, pid=pid)
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A request, a line of JSON, and the two descriptors that came with it.
+class Request:
+    """A line of JSON, in as many pieces as it comes, and the descriptors that come with it."""
 
-    Raises PermissionError if another user sends it, ValueError if it is none.
-    """
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    if struct.unpack("3i", credentials)[1] != os.getuid():
-        raise PermissionError("another user's process")
-    line, files, _, _ = socket.recv_fds(connection, 1 << 16, 2)
-    while line and not line.endswith(b"\n"):
-        more = connection.recv(1 << 16)
-        if not more:
-            break
-        line += more
-    return json.loads(line), list(files)
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.line = connection, b""
+        self.files: list[int] = []
+
+    def receive(self) -> bool:
+        """Take the piece that is there; returns whether it was the last.
+
+        Raises PermissionError if another user sends it.
+        """
+        credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            raise PermissionError("another user's process")
+        piece, files, _, _ = socket.recv_fds(self.connection, 1 << 16, 2)
+        self.line += piece
+        self.files += files
+        return not piece or self.line.endswith(b"\n")
+
+    def asked(self) -> dict[str, Any]:
+        """What is asked for; raises ValueError if that is nothing."""
+        found: dict[str, Any] = json.loads(self.line)
+        return found
+
+    def close_files(self) -> None:
+        """Let go of the descriptors, which a launcher has copies of."""
+        for file in self.files:
+            os.close(file)
+        self.files = []
 
 
 def answer(connection: socket.socket, **said: Any) -> None:

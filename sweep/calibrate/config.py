@@ -1,4 +1,4 @@
-"""Calibrated thresholds as configuration, with where each comes from."""
+"""Writes conf/calibrated.yaml: thresholds, and the runs that each is derived from."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from sweep.checks.thresholds import CALIBRATED
 from sweep.files import write_text
 
 HEAD = """\
-# Made by `python -m sweep.calibrate`, over what conf/thresholds.yaml says; not to be edited.
-# docs/calibration.md shows the runs that each is derived from.
+# Written by `python -m sweep.calibrate`; do not edit. Overrides conf/thresholds.yaml.
+# docs/calibration.md shows the runs that each threshold is derived from.
 """
 
 
-def entry(one: Population, sweep: str, versions: Mapping[str, str], day: date) -> dict[str, Any]:
-    """A threshold with its provenance, or that of its mean."""
+def entry(population: Population, made: Mapping[str, Any]) -> dict[str, Any]:
+    """A threshold with the runs that it is derived from, or that of its mean."""
     source = (
-        f"calibrated: correct at most {one.largest_correct:.1e}, broken at least"
-        f" {one.weakest.value:.1e}"
+        f"calibrated: correct at most {population.largest_correct:.1e}, broken at least"
+        f" {population.weakest.value:.1e}"
     )
-    runs = {"date": day.isoformat(), "sweep": sweep, **provenance(one), **versions}
-    if one.is_mean:
-        return {"mean": one.threshold, "mean_source": source, "mean_calibration": runs}
-    return {"value": one.threshold, "source": source, "calibration": runs}
+    runs = {"made": made, **provenance(population)}
+    if population.is_mean:
+        return {"mean": population.threshold, "mean_source": source, "mean_calibration": runs}
+    return {"value": population.threshold, "source": source, "calibration": runs}
 
 
-def provenance(one: Population) -> dict[str, Any]:
+def provenance(population: Population) -> dict[str, Any]:
     """The runs that a threshold is derived from."""
     return {
-        "correct_runs": len(one.correct),
-        "correct_at_most": float(f"{one.largest_correct:.3g}"),
-        "floor": float(f"{one.floor:.3g}"),
-        "broken_runs": len(one.broken),
-        "broken_at_least": float(f"{one.weakest.value:.3g}"),
-        "weakest": one.weakest.case,
-        "separation": float(f"{one.separation:.3g}"),
+        "correct_runs": len(population.correct),
+        "correct_at_most": float(f"{population.largest_correct:.3g}"),
+        "floor": float(f"{population.floor:.3g}"),
+        "broken_runs": len(population.broken),
+        "broken_at_least": float(f"{population.weakest.value:.3g}"),
+        "weakest": population.weakest.case,
+        "separation": float(f"{population.separation:.3g}"),
     }
 
 
 def write(
-    folder: Path, found: Sequence[Population], sweep: str, versions: Mapping[str, str], day: date
+    folder: Path, measured: Sequence[Population], sweep: str, versions: Mapping[str, str], day: date
 ) -> Path:
-    """Write the thresholds of those figures; others that the file has are kept."""
+    """Write the thresholds of these figures; other entries of the file stay."""
     path = folder / CALIBRATED
     table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
-    for one in found:
-        dtypes = table.setdefault(one.check, {}).setdefault(one.figure, {})
-        dtypes = dtypes.setdefault(one.device, {})
-        before = dtypes.get(one.dtype, {}) if one.is_mean else {}  # a mean goes with its value
-        dtypes[one.dtype] = before | entry(one, sweep, versions, day)
+    made = {"date": day.isoformat(), "sweep": sweep, **versions}  # written once, as a YAML anchor
+    for population in measured:
+        dtypes = table.setdefault(population.check, {}).setdefault(population.figure, {})
+        dtypes = dtypes.setdefault(population.device, {})
+        # A mean is added to the entry of its value.
+        before = dtypes.get(population.dtype, {}) if population.is_mean else {}
+        dtypes[population.dtype] = before | entry(population, made)
     write_text(path, HEAD + yaml.safe_dump(table, sort_keys=False, width=100))
     return path

@@ -1,10 +1,10 @@
 """The rule: a threshold is the geometric mean of the largest correct and the smallest broken delta.
 
-Where the two are less than a factor of `FACTOR` apart there is none to give. Correct runs are often
-equal to the last bit: the largest correct delta is then no less than the `floor`, the smallest
-difference that the figure can have at its size (one unit in the last place of float32; one, where
-places are counted), below which a measured zero says nothing. The mean over the steps gets a bound
-by the same rule, from the means of the same runs.
+If the two are less than a factor of `FACTOR` apart, there is no threshold. Correct runs are often
+equal to the last bit, and a measured zero says nothing about smaller differences. The largest
+correct delta is therefore at least the `floor`, the smallest difference that the figure can have:
+one unit in the last place of float32, or 1 where places are counted. The mean over the steps gets
+its own bound by the same rule, from the means of the same runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLOAT32_EPS = 2.0**-23
 
 @dataclass(frozen=True)
 class Delta:
-    """How far one run is, at its farthest step or on average, from what it must equal."""
+    """How far one run is from its reference, at its farthest step or on average."""
 
     case: str
     value: float
@@ -47,48 +47,48 @@ class Population:
 
     @property
     def largest_correct(self) -> float:
-        """Of the correct deltas, or the floor."""
-        return max(self.floor, *(one.value for one in self.correct))
+        """The largest correct delta, at least the floor."""
+        return max(self.floor, *(delta.value for delta in self.correct))
 
     @property
     def weakest(self) -> Delta:
-        """The broken run that differs the least."""
-        return min(self.broken, key=lambda one: one.value)
+        """The broken run with the smallest delta."""
+        return min(self.broken, key=lambda delta: delta.value)
 
     @property
     def separation(self) -> float:
-        """How many times the largest correct delta the smallest broken one is."""
+        """The smallest broken delta divided by the largest correct one."""
         return self.weakest.value / self.largest_correct
 
     @property
     def threshold(self) -> float | None:
-        """Between the two; None where they are too close, or something was not measured."""
+        """Between the two; None if they are too close, or one kind was not measured."""
         if self.refusal:
             return None
         return float(f"{math.sqrt(self.largest_correct * self.weakest.value):.2e}")
 
     @property
     def refusal(self) -> str:
-        """Why there is no threshold, and which broken case is too weak; empty if there is one."""
+        """Why there is no threshold, naming broken cases that are too weak; else empty."""
         for kind, deltas in (("correct", self.correct), ("broken", self.broken)):
             if not deltas:
                 return f"{self.name}: no {kind} run was measured"
-            unmeasured = [one.case for one in deltas if not math.isfinite(one.value)]
+            unmeasured = [delta.case for delta in deltas if not math.isfinite(delta.value)]
             if unmeasured and kind == "correct":
                 return f"{self.name}: {unmeasured[0]} is correct, and its figures are not finite"
         if self.separation >= FACTOR:
             return ""
-        weak = [one for one in self.broken if one.value < FACTOR * self.largest_correct]
-        names = ", ".join(f"{one.fault} in {one.case} ({one.value:.1e})" for one in weak)
+        weak = [delta for delta in self.broken if delta.value < FACTOR * self.largest_correct]
+        names = ", ".join(f"{delta.fault} in {delta.case} ({delta.value:.1e})" for delta in weak)
         return (
             f"{self.name}: correct runs differ by up to {self.largest_correct:.1e}, which is less"
             f" than a factor of {FACTOR:g} below these broken ones: {names}; they are too weak"
         )
 
     def still_separates(self, value: float) -> str:
-        """What speaks against a threshold in use; empty where it is between the two kinds."""
+        """Why a threshold in use is wrong; empty if it lies between the two kinds."""
         if self.largest_correct >= value:
-            worst = max(self.correct, key=lambda one: one.value)
+            worst = max(self.correct, key=lambda delta: delta.value)
             return f"{worst.case} is correct, and off by {self.largest_correct:.1e}"
         if self.weakest.value <= value:
             return f"{self.weakest.fault} in {self.weakest.case} is off by {self.weakest.value:.1e}"

@@ -18,7 +18,8 @@ def check(facts: Facts, _context: Context) -> Finding:
         steps = [step for step in launch.metrics.steps if math.isfinite(step.loss)]
         if len(steps) < 2:
             return _finding(Outcome.INCONCLUSIVE, f"{launch.name}: fewer than two losses")
-        problem = _problem(steps, facts.vocab_size) or _unmoved(steps, facts.case.dtype)
+        problem = _still(steps) or _problem(steps, facts.vocab_size)
+        problem = problem or _unmoved(steps, facts.case.dtype)
         if problem:
             return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
         if any(step.params_moved is None for step in steps):
@@ -38,12 +39,21 @@ def _unseen(facts: Facts, launch: LaunchFacts) -> Finding:
     return finding.model_copy(update={"advisory": declared})
 
 
+def _still(steps: list[Step]) -> str:
+    for step in steps:
+        if step.params_moved is not None and not 0 <= step.params_moved <= 1:
+            return f"params_moved is {step.params_moved} at step {step.step}: it is a share"
+        if step.params_moved == 0:
+            return f"no parameter moved at step {step.step}"
+        if names := ", ".join(step.params_without_gradient):
+            return f"trained tensors have no gradient at step {step.step}: {names}"
+    return ""
+
+
 def _problem(steps: list[Step], vocab_size: int | None) -> str:
     for step in steps:
         if step.grad_norm is not None and not step.grad_norm > 0:
             return f"grad_norm is {step.grad_norm} at step {step.step}"
-        if step.params_moved == 0:
-            return f"no parameter moved at step {step.step}"
     if vocab_size and all(abs(step.loss - math.log(vocab_size)) < FROZEN for step in steps):
         return f"the loss stays at ln({vocab_size}) = {math.log(vocab_size):.5f}"
     for before, after in pairwise(steps):

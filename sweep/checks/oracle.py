@@ -31,10 +31,15 @@ class Opinion(Comparison):
 
     @cached_property
     def series(self) -> list[Series]:
-        """As for another layout, and the learning rate."""
-        has_rate = self.alike and all(ours.lr is not None for ours, _ in self.alike)
-        rates = [series("lr", lambda step: step.lr or 0.0, self.alike)] if has_rate else []
-        return [*super().series, *rates]
+        """As for another layout, with the learning rate and what gradients are multiplied by."""
+        return [*super().series, *self._reported("lr"), *self._reported("clip_coefficient")]
+
+    def _reported(self, name: str) -> list[Series]:
+        """A figure as a series, if the trainer and the oracle have it at every step."""
+        values = [getattr(step, name) for pair in self.alike for step in pair]
+        if not values or None in values:
+            return []
+        return [series(name, lambda step: getattr(step, name), self.alike)]
 
     def other_tokens(self) -> str:
         """The first step whose loss is over other tokens; empty if there is none."""

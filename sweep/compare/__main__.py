@@ -41,7 +41,7 @@ USAGE = Usage(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare what the command line names; returns the exit code."""
+    """Compare two sweeps as the command line says; returns the exit code."""
     return arguments.run(USAGE, _compare, argv)
 
 
@@ -53,11 +53,11 @@ def _compare(values: dict[str, str]) -> int:
     if base.run_id == head.run_id:
         raise RequestError(f"base and head are both {head.sweep_id}")
     planned = reader.plan(head)["cases"]
-    found = Page.of(base, head, reader.cases(base), reader.cases(head), planned)
-    if not found.rows and not found.regressions:
+    compared = Page.of(base, head, reader.cases(base), reader.cases(head), planned)
+    if not compared.rows and not compared.regressions:
         raise RequestError(f"{base.sweep_id} and {head.sweep_id} have no case in common")
-    _tell(found, values.get("markdown"))
-    return 1 if found.regressions else 0
+    _tell(compared, values.get("markdown"))
+    return 1 if compared.regressions else 0
 
 
 def _base(reader: Reader, name: str, head: SweepRecord, experiment: str | None) -> SweepRecord:
@@ -77,13 +77,13 @@ def _base(reader: Reader, name: str, head: SweepRecord, experiment: str | None) 
     return before
 
 
-def _tell(found: Page, where: str | None) -> None:
+def _tell(compared: Page, where: str | None) -> None:
     if where == "-":
-        print(page.markdown(found), end="")
+        print(page.markdown(compared), end="")
         return
-    page.show(found, Console())
+    page.show(compared, Console())
     if where is not None:
-        write_text(Path(where), page.markdown(found))
+        write_text(Path(where), page.markdown(compared))
 
 
 if __name__ == "__main__":

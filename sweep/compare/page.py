@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from sweep import provenance
-from sweep.checks import cost
 from sweep.compare.rows import Row, is_good, pair, verdict_of
-from sweep.facts import Facts
-from sweep.report.lines import say, say_whole
+from sweep.report.lines import grid, say, say_whole
+from sweep.report.markdown import escaped, table
 from sweep.report.result import printable
 from sweep.store import CaseRecord, SweepRecord
 
 COLUMNS = ("case", "verdict", "loss", "grad norm", "step", "memory", "time")
-WIDE = ("case", "verdict", "last loss", "loss differs by", "grad norm differs by",
-        "seconds a step", "peak GiB", "seconds in all")  # fmt: skip
 LEGEND = (
     "loss, grad norm: the largest relative difference over the steps; step, memory, time: head to"
     " base"
 )
 REGRESSIONS = "Regressions"
-WIDE_LEGEND = "Base > head; differences are the largest relative ones over the steps."
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is told of two sweeps."""
+    """The comparison of two sweeps."""
 
     base: SweepRecord
     head: SweepRecord
@@ -46,37 +41,38 @@ class Page:
         base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
         planned: Sequence[str] = (),
     ) -> Page:  # fmt: skip
-        """Both sweeps with their cases."""
+        """Pair the cases of both sweeps."""
         return cls(base, head, *pair(base_cases, head_cases), planned)
 
     @cached_property
     def regressions(self) -> list[str]:
-        """What got worse, with its case."""
-        found = [f"{row.case_id}: {one}" for row in self.rows for one in row.regressions()]
-        return found + [f"{one.case_id}: {verdict_of(one)} > no result, of a case that the head was"
-                        " to run" for one in self._lost if is_good(one)]  # fmt: skip
+        """A line for each thing that got worse, with its case."""
+        worse = [f"{row.case_id}: {message}" for row in self.rows for message in row.regressions()]
+        lost = [case for case in self._lost if is_good(case)]
+        return worse + [f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head"
+                        " was to run" for case in lost]  # fmt: skip
 
     @cached_property
     def notes(self) -> list[str]:
-        """What else is to be said, with its case."""
-        said = [f"{row.case_id}: {one}" for row in self.rows for one in row.notes()]
-        alone = [one for one in self.only_base if one not in self._lost or not is_good(one)]
-        return [*said, *_missing("base", alone), *_missing("head", self.only_head)]
+        """A line for each other change, with its case."""
+        notes = [f"{row.case_id}: {message}" for row in self.rows for message in row.notes()]
+        alone = [case for case in self.only_base if case not in self._lost or not is_good(case)]
+        return [*notes, *_missing("base", alone), *_missing("head", self.only_head)]
 
     @cached_property
     def _lost(self) -> list[CaseRecord]:
-        """What a sweep that was cut off did not come to, unlike what nobody asked it for."""
-        return [one for one in self.only_base if one.case_id in self.planned]
+        """Cases that the head was to run and has no result of."""
+        return [case for case in self.only_base if case.case_id in self.planned]
 
     @property
     def folders(self) -> list[str]:
-        """Where the head's cases that got worse left their files, on its machine."""
+        """The folders of the head's cases that got worse, on the machine that ran them."""
         worse = [row.head for row in self.rows if any(row.regressions())]
-        return [one.tags["folder"] for one in worse if "folder" in one.tags]
+        return [case.tags["folder"] for case in worse if "folder" in case.tags]
 
     @property
     def heads(self) -> list[str]:
-        """What is compared, and which versions moved."""
+        """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
@@ -88,15 +84,15 @@ class Page:
     def verdict(self) -> str:
         """The last line."""
         count = len(self.regressions)
-        found = f"{count} regression{'' if count == 1 else 's'}" if count else "no regression"
-        return f"{found} in {len(self.rows)} cases"
+        result = f"{count} regression{'' if count == 1 else 's'}" if count else "no regression"
+        return f"{result} in {len(self.rows)} cases"
 
 
 def show(page: Page, console: Console) -> None:
-    """Print the page."""
+    """Print the comparison."""
     for line in page.heads:
         console.print(Text(line))
-    console.print(_table(page.rows))
+    console.print(grid(COLUMNS, [_styled(row) for row in page.rows], right=COLUMNS[2:]))
     console.print(Text(LEGEND, style="dim"))
     for title, style, lines in _sections(page):
         console.print(Text(f"\n{title}", style="bold"))
@@ -108,15 +104,13 @@ def show(page: Page, console: Console) -> None:
 
 
 def markdown(page: Page) -> str:
-    """The page as Markdown, the regressions first."""
+    """The comparison as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
     lines += [f"- {line}" for line in page.heads]
-    for title, _, said in _sections(page):
-        lines += ["", f"## {title}", "", *(f"- {_escaped(line)}" for line in said)]
+    for title, _, messages in _sections(page):
+        lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in messages)]
         lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
-    lines += ["", "## Cases", "", WIDE_LEGEND, "", f"| {' | '.join(WIDE)} |"]
-    lines += ["|" + " --- |" * len(WIDE)]
-    lines += [f"| {' | '.join(_wide(row))} |" for row in page.rows]
+    lines += ["", "## Cases", "", LEGEND, "", *table(COLUMNS, map(_values, page.rows))]
     return "\n".join(lines) + "\n"
 
 
@@ -127,52 +121,23 @@ def _sections(page: Page) -> Iterator[tuple[str, str, Sequence[str]]]:
         yield "Notes", "", page.notes
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
-    for name in COLUMNS:
-        is_wide = name in ("case", "verdict")
-        table.add_column(name, overflow="fold", no_wrap=not is_wide,
-                         justify="left" if is_wide else "right")  # fmt: skip
-    for row in rows:
-        style = "red" if any(row.regressions()) else ""
-        table.add_row(*(Text(value, style=style) for value in _values(row)))
-    return table
+def _styled(row: Row) -> list[Text]:
+    style = "red" if any(row.regressions()) else ""
+    return [Text(value, style=style) for value in _values(row)]
 
 
 def _values(row: Row) -> list[str]:
-    ratios = [row.ratios.get("step_seconds"), row.ratios.get("peak_memory_gib"), row.total_ratio]
-    shown = ("-" if one is None else f"{one:.2f}" for one in ratios)
-    return [row.case_id, row.verdicts, *_differences(row, ".0e"), *shown]
-
-
-def _wide(row: Row) -> list[str]:
-    taken = (_both(row, cost.step_seconds, ".3g"), _both(row, cost.peak_memory_gib, ".3g"),
-             _both(row, lambda facts: facts.seconds, ".0f"))  # fmt: skip
-    return [row.case_id, row.verdicts, _both(row, _last_loss, ".6f"), *_differences(row, ".1e"),
-            *taken]  # fmt: skip
-
-
-def _differences(row: Row, digits: str) -> list[str]:
-    found = (row.largest.get(name) for name in ("loss", "grad_norm"))
-    return ["-" if one is None else f"{one:{digits}}" if one else "0" for one in found]
-
-
-def _both(row: Row, figure: Callable[[Facts], float | None], digits: str) -> str:
-    """`1.1 > 1.5`, or once where the two look the same."""
-    values = [figure(facts) for facts in row.facts or ()]
-    shown = ["-" if value is None else f"{value:{digits}}" for value in values]
-    return " > ".join(dict.fromkeys(shown)) or "-"
-
-
-def _last_loss(facts: Facts) -> float | None:
-    return facts.steps[-1].loss if facts.steps else None
+    differences = (row.largest.get(name) for name in ("loss", "grad_norm"))
+    ratios = (row.ratios.get("step_seconds"), row.ratios.get("peak_memory_gib"), row.total_ratio)
+    return [
+        row.case_id,
+        row.verdicts,
+        *("-" if value is None else f"{value:.0e}" if value else "0" for value in differences),
+        *("-" if value is None else f"{value:.2f}" for value in ratios),
+    ]
 
 
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
-    for one in cases:
-        bad = "" if is_good(one) else f", {verdict_of(one)}"
-        yield f"{one.case_id}: in the {where} alone{bad}"
-
-
-def _escaped(text: str) -> str:
-    return printable(text).replace("<", "&lt;").replace("|", "\\|")
+    for case in cases:
+        bad = "" if is_good(case) else f", {verdict_of(case)}"
+        yield f"{case.case_id}: in the {where} alone{bad}"

@@ -13,7 +13,7 @@ from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.files import write_json
 from sweep.judge.verdict import ready
 from sweep.session.closing import keep
-from sweep.session.recorded import judge_recorded, without_own
+from sweep.session.rejudge import judge_recorded, without_own
 from sweep.store import End, Reader, SweepRecord, ending
 
 USAGE = Usage(

@@ -42,7 +42,7 @@ class Record:
     text: str
 
 
-def environment(env: Mapping[str, str]) -> dict[str, str]:
+def log_variables(env: Mapping[str, str]) -> dict[str, str]:
     """`env` with the log switched on, in its own format, beside what the user wants logged."""
     asked = [word for word in env.get("TORCH_LOGS", "").split(",") if word]
     kept = {name: value for name, value in env.items() if name not in _UNWANTED}

@@ -86,6 +86,6 @@ class Request:
     def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:
         """Print the plan; `expected` says how long its launcher takes."""
         if self.earlier is not None:
-            planned = [one for one in planned if self.earlier.is_to_run(one.case.id)]
+            planned = [case for case in planned if self.earlier.is_to_run(case.case.id)]
             print(f"{len(planned)} cases of sweep {self.earlier.folder.name} are to run")
         listing.show(planned, self.seconds(planned), expected)

@@ -1,7 +1,6 @@
-"""A suite split over several runners by architecture, the longest first.
+"""Splits a suite over several runners, by architecture.
 
-Its cases stay together: they share a checkpoint, and are compared with each other, features with
-base cases too.
+The cases of an architecture stay together: they share a checkpoint and are compared.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from sweep.errors import RequestError
 
 
 def parse(text: str) -> tuple[int, int]:
-    """`2/4` -> (2, 4); raises RequestError."""
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
-    if found is None or int(found[1]) > int(found[2]):
+    """Parse `2/4` to (2, 4); raises RequestError."""
+    matched = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if matched is None or int(matched[1]) > int(matched[2]):
         raise RequestError(f"shard={text}: say I/N with I from 1 to N, as in shard=1/4")
-    return int(found[1]), int(found[2])
+    return int(matched[1]), int(matched[2])
 
 
 def select(
@@ -26,56 +25,28 @@ def select(
 ) -> list[Planned]:
     """The shard's part of the plan, in the plan's order; `seconds` estimates each case by id.
 
-    Raises RequestError if there is nothing left for this shard.
+    Raises RequestError if this shard has no architecture.
     """
     index, count = shard
     times: dict[str, float] = {}
-    for one in planned:  # what is unavailable too: another runner may have it, and splits alike
-        times[one.case.arch] = times.get(one.case.arch, 0.0) + seconds[one.case.id]
-    packed = pack(times, min(count, len(times)))  # a typed 1000000000 would take all memory
+    for item in planned:  # also unavailable ones, since every runner must split alike
+        times[item.case.arch] = times.get(item.case.arch, 0.0) + seconds[item.case.id]
+    packed = pack(times, min(count, len(times)))  # shard=1/1000000000 would take all memory
     mine = set(packed[index - 1]) if index <= len(packed) else set()
-    found = [one for one in planned if one.case.arch in mine]
-    if not found:
+    part = [item for item in planned if item.case.arch in mine]
+    if not part:
         raise RequestError(
             f"shard={index}/{count}: there are only {len(times)} architectures to share out"
         )
-    return found
+    return part
 
 
 def pack(times: Mapping[str, float], count: int) -> list[list[str]]:
-    """`count` lists whose longest is short: longest first, then moves and swaps while they help.
+    """`count` lists of similar length: the longest unit first, each to the shortest list so far.
 
     The same times give the same lists, whatever their order.
     """
-    bins: list[list[str]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    packed: list[list[str]] = [[] for _ in range(count)]
     for unit in sorted(times, key=lambda unit: (-times[unit], unit)):
-        emptiest = loads.index(min(loads))
-        bins[emptiest].append(unit)
-        loads[emptiest] += times[unit]
-    while _improve(bins, loads, times):
-        pass
-    return bins
-
-
-def _improve(bins: list[list[str]], loads: list[float], times: Mapping[str, float]) -> bool:
-    """Shorten the longest list by one move or swap; False if none does."""
-    longest = loads.index(max(loads))
-    for other in range(len(bins)):
-        for unit in bins[longest] if other != longest else []:
-            for swapped in [None, *bins[other]]:
-                change = times[unit] - (times[swapped] if swapped else 0.0)
-                if change > 1e-9 and loads[other] + change < loads[longest] - 1e-9:
-                    _exchange(bins, longest, other, unit, swapped)
-                    loads[longest] -= change
-                    loads[other] += change
-                    return True
-    return False
-
-
-def _exchange(bins: list[list[str]], one: int, other: int, unit: str, swapped: str | None) -> None:
-    bins[one].remove(unit)
-    bins[other].append(unit)
-    if swapped is not None:
-        bins[other].remove(swapped)
-        bins[one].append(swapped)
+        min(packed, key=lambda units: sum(times[other] for other in units)).append(unit)
+    return packed

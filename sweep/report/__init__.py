@@ -10,9 +10,9 @@ from sweep.case import file as case_file
 from sweep.case.folder import PLAN, read_plan
 from sweep.case.labels import Case
 from sweep.files import write_text
+from sweep.report.html import page
 from sweep.report.junit import junit
 from sweep.report.markdown import failure_note, summary, sweep_note
-from sweep.report.page import page
 from sweep.report.plots import PLOT, draw_all
 from sweep.report.result import Result, exit_code, rerun_command
 from sweep.report.table import show
@@ -38,8 +38,12 @@ def write(folder: Path, results: Sequence[Result]) -> None:
 def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:
     """The cases of the sweep in `folder` that have no result."""
     known = {result.case.id for result in results}
-    left = [one for one in _plan(folder).get("cases", []) if one not in known]
-    return [case_file.read(folder / one).case for one in left if case_file.exists(folder / one)]
+    left = [case_id for case_id in _plan(folder).get("cases", []) if case_id not in known]
+    return [
+        case_file.read(folder / case_id).case
+        for case_id in left
+        if case_file.exists(folder / case_id)
+    ]
 
 
 def _plan(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.files import write_json, write_text
 from sweep.provenance import LIBRARIES
+from sweep.report.markdown import table
 
 if TYPE_CHECKING:
     from sweep.report import Result
@@ -52,10 +53,7 @@ a repeated gradient) or to be there at all.
   a machine without one.
 - Slower steps below the limit of `cost`, and slower kernels whose work is not on the CPU.
 """
-HEAD = (
-    "| fault | strength | case | meant for | caught by | times the threshold | control |",
-    "| --- | --- | --- | --- | --- | --- | --- |",
-)
+HEAD = ("fault", "strength", "case", "meant for", "caught by", "times the threshold", "control")
 
 
 @dataclass(frozen=True)
@@ -152,23 +150,16 @@ def page(sweep: str, rows: Sequence[Row], results: Sequence[Result], alarms: int
         control=sum(row.control for row in rows),
         clean=len(results) - len(rows),
         alarms=alarms or "none",
-        table="\n".join(table(rows)),
+        table="\n".join(table(HEAD, map(_cells, rows))),
     )
 
 
-def table(rows: Sequence[Row]) -> list[str]:
-    """The lines of a Markdown table."""
-    return [*HEAD, *(_line(row) for row in rows)]
-
-
-def _line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
+    case = row.case.partition("-fault_")[0]
+    head = [f"`{row.fault}`", row.strength, case, row.meant_for]
     if row.unavailable:
-        cells = [f"`{row.fault}`", row.strength, row.case.partition("-fault_")[0], row.meant_for,
-                 f"unavailable: {row.unavailable}", "", ""]  # fmt: skip
-        return f"| {' | '.join(cells)} |"
+        return [*head, f"unavailable: {row.unavailable}", "", ""]
     others = [check for check in row.caught_by if check != row.meant_for]
     caught = ["**missed**" if not row.is_caught else row.meant_for, *others]
     margin = "" if row.margin is None or not row.is_caught else f"{row.margin:.2g}"
-    cells = [f"`{row.fault}`", row.strength, row.case.partition("-fault_")[0], row.meant_for,
-             ", ".join(caught), margin, "shows" if row.control else "silent"]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    return [*head, ", ".join(caught), margin, "shows" if row.control else "silent"]

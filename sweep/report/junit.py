@@ -31,8 +31,8 @@ def junit(sweep_id: str, results: Sequence[Result]) -> str:
 def _parts(result: Result) -> Iterator[tuple[str, Result]]:
     """A case whose only fault are graph breaks trains well: they are a result of their own."""
     findings = result.judgement.findings
-    others = _only(result, [one for one in findings if one.check != GRAPH_BREAKS])
-    breaks = _only(result, [one for one in findings if one.check == GRAPH_BREAKS])
+    others = _only(result, [finding for finding in findings if finding.check != GRAPH_BREAKS])
+    breaks = _only(result, [finding for finding in findings if finding.check == GRAPH_BREAKS])
     breaks = replace(breaks, facts=None)  # time and logs are the case's
     yield "test_sft", others if others.message or not breaks.message else _passed(others)
     if breaks.judgement.findings:

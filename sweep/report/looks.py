@@ -1,4 +1,4 @@
-"""How a verdict looks: a symbol and a colour beside the word, so that neither is needed alone."""
+"""A verdict's symbol and colours. Both always go with the word, so neither is needed to read it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Look:
     dark: str
 
 
-# The worst first. Backgrounds differ in lightness and in blue against orange, which colour-blind
-# eyes keep.
+# The worst first. Backgrounds differ in lightness and as blue against orange, which colour-blind
+# readers can distinguish.
 LOOKS: dict[Verdict, Look] = {
     Verdict.CRASHED: Look("!", "a process did not exit 0", "bold red", "#ea9a6c", "#9c3d0c"),
     Verdict.TIMED_OUT: Look("◷", "ran out of time", "bold red", "#f3c29f", "#7a3a16"),

@@ -1,9 +1,9 @@
-"""Results as Markdown: summary.md, and the notes that head a run's page in MLflow."""
+"""Results as Markdown: summary.md, and the note at the top of a run's page in MLflow."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sweep.case.labels import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
@@ -16,11 +16,13 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     """The matrix, the cases and the failures."""
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
-    lines += ["| case | verdict | loss | time |", "| --- | --- | --- | --- |"]
-    lines += [f"| {escaped(result.case.id)} | {result.judgement.verdict.value} | {result.losses} "
-              f"| {result.time} |" for result in results]  # fmt: skip
+    lines += table(("case", "verdict", "loss", "time"),
+                   ((escaped(result.case.id), result.judgement.verdict.value, result.losses,
+                     result.time) for result in results))  # fmt: skip
     lines += _failures(results)
-    notes = [f"- {escaped(f'{one.case.id}: {note}')}" for one in results for note in one.notes]
+    notes = [
+        f"- {escaped(f'{result.case.id}: {note}')}" for result in results for note in result.notes
+    ]
     if notes:
         lines += ["", "## Notes", "", *notes]
     return "\n".join(lines) + "\n"
@@ -29,7 +31,7 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
 def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: int = 7900) -> str:
     """The matrix and the failures in `limit` characters, with links inside the MLflow UI.
 
-    Without a heading: the UI folds all but the first lines away.
+    It has no heading, since the UI shows only the first lines until it is opened.
     """
     head = f"{counts(results)}\n\n"
     table = "The matrix is in the artifact matrix.html.\n"
@@ -42,11 +44,11 @@ def sweep_note(results: Sequence[Result], missing: Sequence[Case] = (), limit: i
 
 
 def failure_note(result: Result, limit: int = 6000) -> str:
-    """What went wrong with a case, where to look, and how to run it again, as Markdown."""
+    """What went wrong with a case, where to look, and the command to run it again."""
     note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
-    room = limit // 4  # a message of any length leaves some for the command
-    note += "".join(f"{escaped(f'{one.check}: {short(one.message, room)}')}\n\n"
-                    for one in result.against)  # fmt: skip
+    room = limit // 4  # so that a long message leaves room for the command
+    note += "".join(f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
+                    for finding in result.against)  # fmt: skip
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
         indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())
@@ -57,19 +59,24 @@ def failure_note(result: Result, limit: int = 6000) -> str:
 def matrix_lines(
     results: Sequence[Result], missing: Sequence[Case], link: Link, findings: bool = True
 ) -> list[str]:
-    """The matrix as a table of GitHub's Markdown; empty places were not asked for."""
+    """The matrix as a Markdown table; empty places were not asked for."""
     whole = matrix(results, missing)
     names = [escaped(f"{layout} {feature}") for layout, feature in whole.columns]
-    lines = [f"| | {' | '.join(names)} |", "| --- |" + " --- |" * len(names)]
+    rows = []
     for arch in whole.archs:
         places = [whole.at(arch, column) for column in whole.columns]
         texts = ["; ".join(_cell(cell, link, findings) for cell in place) for place in places]
-        lines.append(f"| {escaped(arch)} | {' | '.join(texts)} |")
-    return lines
+        rows.append([escaped(arch), *texts])
+    return table(["", *names], rows)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; its cells are escaped already."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def escaped(text: str) -> str:
-    """One line that Markdown shows as it is, in a table as well."""
+    """Text in one line, escaped for Markdown, tables included."""
     line = " ".join(printable(text).split())
     return re.sub(r"([\\`*\[\]<>|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#+-])", r"\\\1", line)
 

@@ -22,7 +22,7 @@ Place = tuple[str, str, str]  # arch, layout, feature
 
 @dataclass(frozen=True)
 class Cell:
-    """One case in the matrix; a place holds several where names alone do not tell cases apart."""
+    """One case in the matrix; a place holds several that differ only in other settings."""
 
     case: Case
     result: Result | None = None  # None: planned, and without a result
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The cases of a sweep by arch, layout and feature, each in the order in which it came."""
+    """The cases of a sweep by arch, layout and feature, each in order of first appearance."""
 
     archs: Sequence[str]
     columns: Sequence[tuple[str, str]]  # layout, feature; the columns of a layout side by side
@@ -60,21 +60,21 @@ class Matrix:
 
     @property
     def words(self) -> dict[str, int]:
-        """How many cases have each verdict; the bad ones first, as the looks are ordered."""
-        found = [cell.word for cells in self.cells.values() for cell in cells]
+        """Verdict -> number of cases, the bad ones first."""
+        words = [cell.word for cells in self.cells.values() for cell in cells]
         order = [*(verdict.value for verdict in LOOKS), NOT_RUN]
-        return {word: found.count(word) for word in order if word in found}
+        return {word: words.count(word) for word in order if word in words}
 
     def at(self, arch: str, column: tuple[str, str]) -> list[Cell]:
-        """The cases of a place; none where the sweep asked for none."""
+        """The cases of a place; empty if the sweep has none there."""
         return self.cells.get((arch, *column), [])
 
 
 def matrix(results: Sequence[Result], missing: Sequence[Case] = ()) -> Matrix:
-    """The results, and the planned cases that have none, in their places."""
-    found = [*(Cell(result.case, result) for result in results), *map(Cell, missing)]
+    """Results, and planned cases without one, by place."""
+    placed = [*(Cell(result.case, result) for result in results), *map(Cell, missing)]
     cells: dict[Place, list[Cell]] = {}
-    for cell in found:
+    for cell in placed:
         cells.setdefault((cell.case.arch, cell.case.layout, cell.case.feature), []).append(cell)
     archs = list(dict.fromkeys(arch for arch, _, _ in cells))
     columns = list(dict.fromkeys((layout, feature) for _, layout, feature in cells))
@@ -84,20 +84,20 @@ def matrix(results: Sequence[Result], missing: Sequence[Case] = ()) -> Matrix:
 
 
 def file_link(result: Result) -> str:
-    """From a page in the sweep's folder: the run in the UI of its server, else the case's folder.
+    """For a page in the sweep's folder: the run in the UI of its server, else the case's folder.
 
-    A store that is no server has no address: whoever starts its UI chooses the port.
+    A SQLite store has no address, since whoever starts its UI chooses the port.
     """
     run = result.in_mlflow
     return (run.address if run else "") or f"./{quote(result.case.id, safe='')}/"
 
 
 def note_link(result: Result) -> str:
-    """From a note in the MLflow UI, wherever that is served."""
+    """For a note in the MLflow UI: relative, so that it works at any address."""
     run = result.in_mlflow
     return run.route if run else ""
 
 
 def no_link(_result: Result) -> str:
-    """For where room is scarce."""
+    """For a note that would otherwise be too long."""
     return ""

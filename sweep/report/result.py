@@ -11,7 +11,7 @@ from sweep.case.labels import Case
 from sweep.checks import Finding, Outcome, peers
 from sweep.facts import Facts
 from sweep.judge import Judgement, Verdict
-from sweep.report.runs import Run, overlay_address, recorded
+from sweep.report.runs import Run, overlay_address, run_of
 
 MESSAGE_LIMIT = 900  # characters of a message; a trainer's can be a hundred thousand long
 
@@ -34,7 +34,7 @@ class Result:
     @property
     def in_mlflow(self) -> Run | None:
         """The case's run; None if it is in no store."""
-        return self.run or recorded(self.folder)
+        return self.run or run_of(self.folder)
 
     @property
     def interrupted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where a case is in MLflow, and the addresses of its pages in the MLflow UI."""
+"""The MLflow run of a case, and the addresses of its pages in the MLflow UI."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Run(BaseModel):
 
     @property
     def route(self) -> str:
-        """The run's page, relative to the UI's own address; empty if it is not known."""
+        """The run's page relative to the UI's address; empty if the experiment is unknown."""
         if not self.experiment_id:
             return ""
         return f"#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
     @property
     def address(self) -> str:
-        """The run's page; empty where the store is no server."""
+        """The address of the run's page; empty if the store is not a server."""
         return f"{_ui(self.uri)}{self.route}" if self.route and _ui(self.uri) else ""
 
 
-def recorded(folder: Path, uri: str | None = None) -> Run | None:
-    """The run of the case in `folder`; None if it is in no store, or not in that at `uri`."""
+def run_of(folder: Path, uri: str | None = None) -> Run | None:
+    """The run of the case or sweep in `folder`; None if it is not recorded, or not at `uri`."""
     try:
         run = Run.model_validate_json((folder / RECORDED).read_text(encoding="utf-8"))
     except (OSError, ValidationError):
@@ -43,13 +43,12 @@ def recorded(folder: Path, uri: str | None = None) -> Run | None:
 
 
 def overlay_address(runs: Sequence[Run]) -> str:
-    """The page that lays these runs' curves over each other by step; empty where there is none.
+    """The UI page that shows these runs' curves in one chart; empty if the store is not a server.
 
-    The default axis, wall time, would set runs side by side; above the curves the page leads on to
-    the comparison of everything else.
+    The axis is the step: over wall time, the default, runs would lie next to each other.
     """
-    one = runs[0]
-    if not all(run.address and run.uri == one.uri for run in runs):
+    first = runs[0]
+    if not all(run.address and run.uri == first.uri for run in runs):
         return ""
     parts = {
         "runs": [run.run_id for run in runs],
@@ -58,7 +57,7 @@ def overlay_address(runs: Sequence[Run]) -> str:
         "plot_metric_keys": [CURVE],
     }
     query = "&".join(f"{key}={_quoted(value)}" for key, value in parts.items())
-    return f"{_ui(one.uri)}#/metric?{query}&x_axis=step"
+    return f"{_ui(first.uri)}#/metric?{query}&x_axis=step"
 
 
 def _quoted(value: object) -> str:
@@ -66,7 +65,7 @@ def _quoted(value: object) -> str:
 
 
 def _ui(uri: str) -> str:
-    """The UI's address without a name and password, which belong in no report."""
+    """The UI's address without user name and password, which must not get into a report."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https"):
         return ""

@@ -1,6 +1,6 @@
 """Results on the terminal, readable at 80 columns and less.
 
-Paths, commands and addresses stay in one piece, to be copied; everything else is wrapped here.
+Paths, commands and addresses are never wrapped, so that they can be copied.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.judge import Verdict
-from sweep.report.lines import say, say_whole
+from sweep.report.lines import grid, say, say_whole
 from sweep.report.looks import LOOKS, worded
 from sweep.report.result import Result, counts, curves_address, printable, short
-from sweep.report.runs import recorded
+from sweep.report.runs import run_of
 
 Column = tuple[str, Callable[[Result], str]]
-COLUMNS: tuple[Column, ...] = (  # the last ones go first where the terminal is narrow
+COLUMNS: tuple[Column, ...] = (  # on a narrow terminal the last ones are left out
     ("case", lambda result: result.case.id),
     ("verdict", lambda result: worded(result.judgement.verdict)),
     ("time", lambda result: result.time),
@@ -47,25 +47,23 @@ def show(
     console.print(Text(counts(results), style="bold"))
     say_whole(console, "summary", str(folder / "summary.md"))
     say_whole(console, "page   ", str(folder / "matrix.html"))
-    if (run := recorded(folder)) and run.address:
+    if (run := run_of(folder)) and run.address:
         say_whole(console, "mlflow ", run.address)
 
 
 def _table(results: Sequence[Result], width: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
     columns = _fitting(results, width)
-    for name, _ in columns:
-        table.add_column(name, overflow="fold", no_wrap=name != "case",
-                         justify="right" if name == "time" else "left")  # fmt: skip
-    for result in results:
-        style = LOOKS[result.judgement.verdict].style
-        table.add_row(*(Text(value(result), style=style if name == "verdict" else "")
-                        for name, value in columns))  # fmt: skip
-    return table
+    rows = ([Text(value(result), style=_style(name, result)) for name, value in columns]
+            for result in results)  # fmt: skip
+    return grid([name for name, _ in columns], rows, right=["time"], gap=2)
+
+
+def _style(column: str, result: Result) -> str:
+    return LOOKS[result.judgement.verdict].style if column == "verdict" else ""
 
 
 def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
-    """As many columns as fit side by side; case and verdict always."""
+    """As many columns as fit; always case and verdict."""
     columns = list(COLUMNS)
     while len(columns) > 2 and _width(columns, results) > width:
         columns.pop()
@@ -73,22 +71,22 @@ def _fitting(results: Sequence[Result], width: int) -> Sequence[Column]:
 
 
 def _width(columns: Sequence[Column], results: Sequence[Result]) -> int:
-    widths = (max([len(name), *(len(value(one)) for one in results)]) for name, value in columns)
-    return sum(widths) + 2 * len(columns)
+    texts = ([name, *map(value, results)] for name, value in columns)
+    return sum(max(map(len, column)) for column in texts) + 2 * len(columns)
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """The cases that something speaks against; those of which the same is said together."""
+    """The cases that have failures, grouped by verdict and messages."""
     groups: dict[object, list[Result]] = {}
     for result in results:
-        if said := tuple((one.check, one.message) for one in result.against):
-            groups.setdefault((result.judgement.verdict, said), []).append(result)
+        if messages := tuple((finding.check, finding.message) for finding in result.against):
+            groups.setdefault((result.judgement.verdict, messages), []).append(result)
     return list(groups.values())
 
 
 def _show_unavailable(console: Console, same: Sequence[Result]) -> None:
-    """Nothing failed, and there is no folder to look in."""
-    look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(one.case.id for one in same)
+    """One line: nothing failed, and there is no folder to look in."""
+    look, names = LOOKS[Verdict.UNAVAILABLE], ", ".join(result.case.id for result in same)
     reason = short(same[0].message)
     say(console, f"{look.symbol} {Verdict.UNAVAILABLE}, {reason}: {names}", look.style)
 

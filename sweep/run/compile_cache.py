@@ -20,7 +20,7 @@ VARIABLE = "SWEEP_CACHE"
 PACKAGES = ("torch", "triton")
 
 
-def environment() -> dict[str, str]:
+def cache_variables() -> dict[str, str]:
     """Where torch and Triton keep what they compile, unless the user has said so.
 
     Empty where nothing can be kept there: a user without a home, or one who may not write there.

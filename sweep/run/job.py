@@ -57,7 +57,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         asked=facts_file.asked_of(settings),
     )
     try:
-        Launcher(settings, case_dir, stream).run_all(facts)
+        CaseLaunches(settings, case_dir, stream).run_all(facts)
     except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
         facts.error = f"interrupted: {error or 'Ctrl-C'}"
@@ -73,7 +73,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
 
 
 @dataclass(frozen=True)
-class Launcher:
+class CaseLaunches:
     """Starts the launches of a case, one after the other."""
 
     settings: Settings
@@ -115,7 +115,7 @@ class Launcher:
             return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
 
         def run(one: Launch, command: Command, directory: Path) -> LaunchFacts:
-            env = launch.environment(settings.device.value, settings.gpus)
+            env = launch.launch_variables(settings.device.value, settings.gpus)
             watch = launch.Watch(Metrics, settings.launch.timeout_seconds, orphaned=_orphaned_by())
             done = launch.run(one, command, directory, env, watch, server)
             return launch.run(one, command, directory, env, watch) if done.refused else done
@@ -128,11 +128,11 @@ class Launcher:
     ) -> LaunchFacts:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
-        env = launch.environment(settings.device.value, settings.gpus) | command.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | command.env
         if one.first_step == 1:
             env[consult.VARIABLE] = str(directory / consult.TAPS)
         if settings.feature.compile:
-            env = log.environment(env)
+            env = log.log_variables(env)
         done = launch.run(one, Command(command.argv), directory, env, watch, server)
         if done.refused and settings.launch.mode is None:
             reason = done.refused
@@ -156,7 +156,7 @@ class Launcher:
         program = warm.program_of(settings)
         if program is None:
             return contextlib.nullcontext()
-        env = launch.environment(settings.device.value, settings.gpus) | settings.trainer.env
+        env = launch.launch_variables(settings.device.value, settings.gpus) | settings.trainer.env
         # A server of the sweep was started without the case's own environment, and much of that is
         # read when a library is imported.
         return warm.serving(program, env, self.case_dir / warm.LOG, shared=not settings.trainer.env)

@@ -66,14 +66,14 @@ class Watch:
     elsewhere: Elsewhere | None = None
 
 
-def environment(device: str, gpus: str | None) -> dict[str, str]:
+def launch_variables(device: str, gpus: str | None) -> dict[str, str]:
     """The environment of a trainer's processes: ours, offline, with the GPUs of this case.
 
     Without what a torchrun around us says of ranks: a trainer would wait for that many.
     """
     ours = {key: value for key, value in os.environ.items()
             if key not in _OF_RANKS and not key.startswith(("TORCHELASTIC_", "PET_"))}  # fmt: skip
-    env = {**ours, **_QUIET, **cache.environment()}
+    env = {**ours, **_QUIET, **cache.cache_variables()}
     env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it where ranks are several
     if device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""

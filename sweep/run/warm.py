@@ -142,7 +142,7 @@ class Servers:
         for server in self._servers.values():
             server.stop()
 
-    def environment(self) -> dict[str, str]:
+    def addresses(self) -> dict[str, str]:
         """What a job's environment must hold, so that it finds them."""
         addresses = {program: server.address for program, server in self._servers.items()}
         return {SERVERS: json.dumps(addresses)}

@@ -116,12 +116,20 @@ class DataConf:
     seed: int = 0
 
 
+class Decay(Enum):
+    """What weight decay applies to. `matrices`: no norms, biases or one-dimensional tensors."""
+
+    matrices = "matrices"
+    all = "all"
+
+
 @dataclass
 class OptimConf:
     """AdamW. At a learning rate of 1e-6 a few steps barely move the weights."""
 
     lr: float = 1e-4
     weight_decay: float = 0.0
+    decay: Decay = Decay.matrices
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
     aux_loss_coef: float = 0.0  # of the loss that balances the load of experts

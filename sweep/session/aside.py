@@ -1,4 +1,4 @@
-"""Room for another run of a case in a resumed sweep."""
+"""Moves a case's earlier run out of the way when a resumed sweep runs it again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sweep.run import launch
 
 
 def set_aside(folder: Path, planned: Planned) -> None:
-    """Move the case's earlier run into the sweep's ASIDE folder, ending what still runs of it."""
+    """Move the case's earlier run into the sweep's ASIDE folder; processes left of it are ended."""
     case_dir = folder / planned.case.id
     launches = list(case_dir.glob("launches/*"))
     for directory in launches:
         launch.end_leftovers(directory)
-    if launches:  # it did not only wait
+    if launches:  # it was started
         old = folder / ASIDE / planned.case.id
         old.mkdir(parents=True, exist_ok=True)
         case_dir.rename(old / str(len(list(old.iterdir())) + 1))

@@ -16,7 +16,7 @@ from sweep.errors import MachineryError, RequestError, told
 from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.report import Result
-from sweep.session.recorded import judge_recorded, with_result
+from sweep.session.rejudge import judge_recorded, with_result
 from sweep.session.results import load_all
 from sweep.store import End, Reader, Writer
 

@@ -29,8 +29,8 @@ from sweep.report.detection import Conclusion
 from sweep.run import launch, salvage, warm
 from sweep.schema import Settings
 from sweep.session.aside import set_aside
-from sweep.session.outcomes import Outcomes
 from sweep.session.stopping import Stop, watched
+from sweep.session.sweep_results import SweepResults
 from sweep.store import End, Location
 from sweep.store.guard import guarded
 from sweep.trainers.base import in_folders
@@ -59,44 +59,52 @@ class Session:
     """One sweep, from its plan to its exit code."""
 
     def __init__(
-        self,
-        planned: list[Planned],
-        machine: Machine,
-        experiment: str = "adhoc",
-        earlier: Earlier | None = None,
-        live: bool = True,
-        detach: bool = False,
-        conclusion: Conclusion | None = None,
-    ) -> None:
-        ready()
+        self, folder: Path, planned: Sequence[Planned], runnable: Sequence[Planned],
+        machine: Machine, results: SweepResults, experiment: str, detach: bool,
+        conclusion: Conclusion | None,
+    ) -> None:  # fmt: skip
+        self.folder, self.planned, self.machine = folder, planned, machine
+        self.runnable = runnable  # the cases that get a job
+        self.limits = planned[0].settings.launch
+        self.detach = detach  # the jobs go on without us once they are submitted
         self._experiment = experiment
         self._conclusion = conclusion  # what the suite makes of the results, and its exit code
-        settings = planned[0].settings
-        outputs = Path(settings.outputs)
-        location = Location.at(outputs)  # a wrong one is told before anything is made
-        self.machine = machine
-        self.limits = settings.launch
-        self.detach = detach  # the jobs go on without us once they are submitted
-        self.planned = planned if earlier is None else earlier.with_the_rest(planned)
-        todo = [one for one in planned if earlier is None or earlier.is_to_run(one.case.id)]
-        self.runnable = [one for one in todo if one.unavailable is None]
-        self.folder = claim(outputs) if earlier is None else earlier.folder
-        if earlier is not None and earlier.reruns:
-            for one in todo:
-                set_aside(self.folder, one)
+        self._results = results
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
-        write_plan(self.folder, self.planned, experiment, of_this_run(planned[0].case.device))
-        self._outcomes = Outcomes(self.planned, self.folder, location, live)
+
+    @classmethod
+    def begin(
+        cls, planned: Sequence[Planned], machine: Machine, experiment: str = "adhoc",
+        earlier: Earlier | None = None, live: bool = True, detach: bool = False,
+        conclusion: Conclusion | None = None,
+    ) -> Session:  # fmt: skip
+        """Claim the sweep's folder and write its plan; of `earlier` take up the folder.
+
+        Raises RequestError before anything is made.
+        """
+        ready()
+        outputs = Path(planned[0].settings.outputs)
+        location = Location.at(outputs)
+        every = planned if earlier is None else earlier.with_the_rest(planned)
+        todo = [case for case in planned if earlier is None or earlier.is_to_run(case.case.id)]
+        folder = claim(outputs) if earlier is None else earlier.folder
+        if earlier is not None and earlier.reruns:
+            for case in todo:
+                set_aside(folder, case)
+        write_plan(folder, every, experiment, of_this_run(planned[0].case.device))
+        runnable = [case for case in todo if case.unavailable is None]
+        results = SweepResults(every, folder, location, live)
+        return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
 
     def execute(self, run: Callable[[], object]) -> int:
         """Run the cases by `run`, report, and return the exit code."""
         with watched() as stop, guarded(self.folder) as guard:
             interrupted = False
-            with self._outcomes.progress, self._ending:
+            with self._results.progress, self._ending:
                 try:
                     self._run(run)
                 except (KeyboardInterrupt, Interrupted):
@@ -110,8 +118,8 @@ class Session:
     def _run(self, run: Callable[[], object]) -> None:
         """Whatever else than a signal ends it, results are reported after it."""
         try:
-            self._outcomes.note_unavailable()
-            self._outcomes.note_earlier([one.case.id for one in self.runnable])
+            self._results.note_unavailable()
+            self._results.note_earlier([one.case.id for one in self.runnable])
             if self.runnable:
                 run()
         except Exception as error:  # noqa: BLE001  # told whatever it is
@@ -145,14 +153,14 @@ class Session:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
         shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
         programs = [program for one in shared if (program := warm.program_of(one))]
-        env = launch.environment(self.machine.device, None)
+        env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
         self._ending.callback(servers.stop)
-        return servers.environment()
+        return servers.addresses()
 
     def started(self, index: int) -> None:
         """The job runs."""
-        self._outcomes.progress.started(self.runnable[index].case.id)
+        self._results.progress.started(self.runnable[index].case.id)
 
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
@@ -163,7 +171,7 @@ class Session:
         if not self._stopping and _is_unexplained(facts):
             facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._outcomes.conclude(one, facts)
+        self._results.conclude(one, facts)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -175,8 +183,8 @@ class Session:
         """Look at how far the running cases are."""
         for index in self._jobs:
             one = self.runnable[index]
-            self._outcomes.progress.step(one.case.id, self._step_of(one), one.case.steps)
-        self._outcomes.progress.refresh()
+            self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
+        self._results.progress.refresh()
 
     def _step_of(self, one: Planned) -> int:
         trainer = trainers.of(one.settings)
@@ -207,9 +215,9 @@ class Session:
                 self._problem = self._problem or of_system(error)
 
     def _close(self, interrupted: bool) -> int:
-        done = len(self._outcomes.results) + len(self._left)
+        done = len(self._results.results) + len(self._left)
         end = End(interrupted or done < len(self.planned), unfinished=bool(self._left))
-        results, problem = self._outcomes.close(end)
+        results, problem = self._results.close(end)
         self._problem = problem = self._problem or problem
         if results or problem or not self._left:
             report.show(self.folder, results, problem)

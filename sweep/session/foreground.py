@@ -1,4 +1,4 @@
-"""One case in this process: no launcher, and the trainer's log on our stdout."""
+"""Runs one case in this process, without a launcher; the trainer's log goes to stdout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweep.session.driver import Session
 
 def run(planned: Planned, machine: Machine) -> int:
     """Run the case, record, judge and report it; returns the exit code."""
-    session = Session([planned], machine, live=False)
+    session = Session.begin([planned], machine, live=False)
 
     def run_it() -> None:
         session.submitted(0, _Ourselves())
@@ -23,7 +23,7 @@ def run(planned: Planned, machine: Machine) -> int:
 
 
 class _Ourselves:
-    """The job that this process is: when anybody asks, it is over."""
+    """This process as a job: it is over whenever somebody asks."""
 
     def ask_to_stop(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Which cases wait, run (at which step) and are done, on the terminal while they run."""
+"""Shows on the terminal which cases wait, run (at which step) and are done."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class State:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether it has started and not ended."""
         return self.phase.startswith("running")
 
 
 class Progress:
-    """A live table on a terminal, one plain line a change elsewhere (a CI log)."""
+    """A live table on a terminal; elsewhere (a CI log) one line per change."""
 
     def __init__(self, case_ids: list[str], enabled: bool, console: Console | None = None) -> None:
         self._console = console or Console()

@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
-    """What was asked of a sweep by signals so far."""
+    """How often the sweep was asked by a signal to stop."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -21,16 +21,16 @@ class Stop:
 
     @property
     def hurried(self) -> bool:
-        """Whether somebody who waits for the end wants it sooner."""
+        """Whether a second signal asked to end at once."""
         return self._asked > 1
 
     def close(self) -> None:
-        """From now on a signal interrupts nothing that is being written, unless it comes again."""
+        """From now on the next signal only hurries; the one after it interrupts."""
         self._closing = True
         self._asked = min(self._asked, 1)
 
     def signalled(self, number: int, _frame: FrameType | None) -> None:
-        """Interrupt what runs; raises Interrupted, but for the one signal that only hurries."""
+        """Count a signal; raises Interrupted unless it only hurries."""
         self._asked += 1
         if self._asked == 2 or (self._closing and self._asked == 1):
             return
@@ -39,12 +39,12 @@ class Stop:
 
 @contextmanager
 def watched() -> Iterator[Stop]:
-    """Signals become Interrupted; one that we were started to ignore (nohup, &) stays ignored."""
+    """Turn signals into Interrupted; those ignored at the start (nohup, &) stay ignored."""
     stop = Stop()
-    heard = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, stop.signalled) for one in heard}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.signalled) for number in heard}
     try:
         yield stop
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

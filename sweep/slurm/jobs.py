@@ -48,13 +48,13 @@ class Submitted:
         """Slurm does."""
 
 
-def record(folder: Path, jobs: Mapping[str, SlurmJob]) -> None:
+def write_jobs(folder: Path, jobs: Mapping[str, SlurmJob]) -> None:
     """Add the jobs, by case id, to the sweep's record, which is there before the first of them."""
-    known = {case_id: asdict(job) for case_id, job in {**recorded(folder), **jobs}.items()}
+    known = {case_id: asdict(job) for case_id, job in {**read_jobs(folder), **jobs}.items()}
     write_json(folder / RECORD, known)
 
 
-def recorded(folder: Path) -> dict[str, SlurmJob]:
+def read_jobs(folder: Path) -> dict[str, SlurmJob]:
     """Case id -> the last job that was submitted for it."""
     path = folder / RECORD
     if not path.is_file():

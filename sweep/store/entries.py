@@ -1,4 +1,4 @@
-"""What a case's run says in MLflow: its name, params, tags, metrics, note and status."""
+"""The name, params, tags, metrics, note and status of a case's run in MLflow."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from sweep.report import Result, failure_note
 
 STEP_METRICS = ("loss", "grad_norm", "lr", "tokens", "step_seconds", "peak_memory_gib")
 LABELS = ("arch", "layout", "feature", "trainer", "scale", "device")
-CHECK = "check."  # + its name: the tag with a check's outcome
-NOTE = "mlflow.note.content"  # heads the run's page
+CHECK = "check."  # prefix of the tags with a check's outcome
+NOTE = "mlflow.note.content"  # shown at the top of the run's page
 TAG_LIMIT = 7900  # MLflow refuses 8000 characters
 PARAM_LIMIT = 5900  # and 6000
 NAME_LIMIT = 250
 
 
 def name(text: str) -> str:
-    """As the key of a tag or a metric: MLflow refuses brackets, most other signs and odd paths."""
+    """A valid key of a tag or metric: MLflow refuses brackets and most other characters."""
     safe = re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII).lstrip("/")
     path = posixpath.normpath(safe[: NAME_LIMIT - 1])
     return f"_{path}" if path == "." or path.startswith("..") else path
 
 
 def run_name(sweep_id: str, what: str) -> str:
-    """`11-30 llama-single-base`: the night first, then what it is."""
+    """`11-30 llama-single-base`: the day of the sweep, then what the run is."""
     return f"{sweep_id[4:6]}-{sweep_id[6:8]} {what}"[:NAME_LIMIT]
 
 
 def cut(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as MLflow takes them."""
+    """Tags shortened to what MLflow accepts."""
     return {name(key): value[:TAG_LIMIT] for key, value in tags.items()}
 
 
 def params(result: Result) -> dict[str, str]:
-    """The case's labels, its id left out: it is a tag."""
+    """The case's labels without its id, which is a tag."""
     labels = result.case.model_dump(exclude={"id"})
     return {key: str(value)[:PARAM_LIMIT] for key, value in labels.items()}
 
 
 def labels(result: Result) -> dict[str, str]:
-    """What every run of a case repeats, since the UI drops runs that do not match themselves."""
+    """Tags of every run of a case: the UI's filter looks at each run alone."""
     case = result.case.model_dump()
     return {
         **(result.facts.environment if result.facts else {}),
@@ -55,7 +55,7 @@ def labels(result: Result) -> dict[str, str]:
 
 
 def verdict_tags(result: Result) -> dict[str, str]:
-    """What judging says of a case; an interrupted one has no verdict."""
+    """The verdict and each check's outcome; an interrupted case has no verdict."""
     tags = {NOTE: note(result)}
     if result.interrupted:
         return tags
@@ -68,7 +68,7 @@ def verdict_tags(result: Result) -> dict[str, str]:
 
 
 def case_metrics(result: Result) -> dict[str, float]:
-    """One figure a case: what it took, and what the checks measured."""
+    """The case's durations, and what the checks measured."""
     facts = result.facts
     metrics = {"time/total_seconds": facts.seconds} if facts else {}
     if facts and facts.launches and facts.launches[0].first_step_seconds is not None:
@@ -98,14 +98,14 @@ def step_metrics(steps: Sequence[Step], started: int) -> list[Any]:
 
 
 def status(result: Result) -> str:
-    """The state in which a case's run ends; what could not run here was never begun."""
+    """The final state of a case's run."""
     if result.interrupted or result.judgement.verdict is Verdict.UNAVAILABLE:
         return "KILLED"
     return "FINISHED" if result.judgement.verdict in (Verdict.PASSED, Verdict.KNOWN) else "FAILED"
 
 
 def launch_status(launch: LaunchFacts, result: Result) -> str:
-    """The state in which a launch's run ends."""
+    """The final state of a launch's run."""
     if result.interrupted:
         return "KILLED"
     return "FINISHED" if launch.exit_code == 0 and not launch.timed_out else "FAILED"

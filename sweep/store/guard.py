@@ -1,7 +1,7 @@
-"""Ends a sweep's runs in MLflow where its own process was killed and cannot.
+"""Ends a sweep's runs in MLflow if its own process was killed and cannot.
 
-Beside a sweep a program of a few lines waits for the end of a pipe that nobody else holds. A word
-in it says that all is well; without one the sweep was killed, and only then is anything imported.
+A small program waits on a pipe that only the sweep's process holds. If the pipe ends without a
+word, the sweep was killed: only then does the program import anything and end the runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sweep.case.folder import is_dead, read_plan, this_driver
 from sweep.store.ending import end_dead_runs
 from sweep.store.location import Location
 
-PATIENCE_SECONDS = 30.0  # for a process that was killed to be gone
+PATIENCE_SECONDS = 30.0  # for a killed process to disappear
 _WAITS = """\
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -30,14 +30,14 @@ if not sys.stdin.buffer.read():
 
 @dataclass
 class Guard:
-    """What becomes of the runs of a sweep that this process drives."""
+    """Whether the runs of the sweep that this process drives have ended."""
 
-    ended: bool = False  # all of them are; else they will be once this process is gone
+    ended: bool = False  # if not, the program ends them once this process is gone
 
 
 @contextmanager
 def guarded(folder: Path) -> Iterator[Guard]:
-    """While this process drives the sweep in `folder`: its runs end even if it cannot end them."""
+    """While this process drives the sweep in `folder`, its runs end even if it is killed."""
     guard = Guard()
     try:
         waits = subprocess.Popen(
@@ -45,7 +45,7 @@ def guarded(folder: Path) -> Iterator[Guard]:
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-    except OSError:  # no sweep fails for want of it
+    except OSError:  # a sweep does not fail without it
         yield guard
         return
     try:
@@ -53,12 +53,12 @@ def guarded(folder: Path) -> Iterator[Guard]:
     finally:
         if guard.ended:
             waits.communicate(b"ended")
-        elif waits.stdin is not None:  # with a store that is too slow a run may be half written
+        elif waits.stdin is not None:  # the store may be slow, and a run half written
             waits.stdin.close()
 
 
 def main(folder: Path, driver: str) -> None:
-    """End what that process left RUNNING, which drove the sweep in `folder`, once it is gone."""
+    """Wait until `driver`, the process of the sweep in `folder`, is gone, and end its runs."""
     plan = read_plan(folder)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_dead(driver):

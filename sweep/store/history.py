@@ -1,4 +1,4 @@
-"""What MLflow knows of earlier runs."""
+"""How long earlier runs took, from MLflow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sweep.store import Location
 
-LIMIT = 300  # of the latest runs, nine nights: a thousand take MLflow four seconds
-PAUSES = (5.0, 20.0)  # seconds, before a store that all shards need is asked again
+LIMIT = 300  # latest runs, about nine nights; reading a thousand takes four seconds
+PAUSES = (5.0, 20.0)  # seconds before each further attempt; all shards need the same answer
 
 
 def durations(
@@ -40,13 +40,13 @@ def _durations(store: Location, device: str, before: float) -> dict[str, list[fl
         f"tags.kind = 'case' and tags.verdict = 'passed' and tags.device = '{device}'"
         f" and attributes.start_time < {int(before * 1000)}"
     )
-    client, found = store.client, dict[str, list[float]]()
-    experiments = [one.experiment_id for one in client.search_experiments()]
+    client, durations = store.client, dict[str, list[float]]()
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(
         experiments, query, max_results=LIMIT, order_by=["attributes.start_time DESC"]
     )
     for run in runs:
         seconds = run.data.metrics.get("time/total_seconds")
         if seconds is not None:
-            found.setdefault(run.data.tags.get("case_id", ""), []).append(seconds)
-    return found
+            durations.setdefault(run.data.tags.get("case_id", ""), []).append(seconds)
+    return durations

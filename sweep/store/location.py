@@ -1,4 +1,4 @@
-"""Where results are kept: the server that MLFLOW_TRACKING_URI names, else a file in `outputs`."""
+"""Where results are recorded: at MLFLOW_TRACKING_URI, else in a SQLite file in `outputs`."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from filelock import FileLock
 
 from sweep.errors import MachineryError, RequestError
-from sweep.store import moved
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SQLITE = "sqlite:///"
 LOCK_SECONDS = 240.0
-LONGEST = 430  # SQLite's own limit is 512, with what it and we append
+LONGEST = 430  # SQLite's limit is 512 bytes, including what it and we append
 DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
            "no such table", "no such column", "Can't locate revision")  # fmt: skip
 MOVE_AWAY = "move {file} away, and python -m sweep.sync records what is on disk again"
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
-# MLflow would retry a dead server for minutes, seven times a call, with every result behind it. No
-# retry at all: a request that the server got and answered late would make a run twice.
+# By default MLflow retries each call to a dead server seven times, for minutes. We never retry: a
+# request that the server answered too late would create a run twice.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # beside our table
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would get into our table
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "PGCONNECT_TIMEOUT": "10",
@@ -47,14 +46,14 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Location:
-    """An MLflow store; `artifacts` is where a new experiment keeps files, if not the server."""
+    """An MLflow store; `artifacts` is where new experiments keep files, None if at the server."""
 
     uri: str
     artifacts: str | None = None
 
     @classmethod
     def at(cls, outputs: Path) -> Location:
-        """MLFLOW_TRACKING_URI, else a SQLite file in the output folder; raises RequestError."""
+        """At MLFLOW_TRACKING_URI, else a SQLite file in the output folder; raises RequestError."""
         _check_home()
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         root = outputs.resolve()
@@ -63,12 +62,12 @@ class Location:
         if not uri:
             if {"%", "?"} & set(str(root)):
                 raise RequestError(
-                    f"outputs={outputs}: no address of MLflow's can name a file under it; choose"
-                    " a folder without % and ? in its name, or a server (MLFLOW_TRACKING_URI)"
+                    f"outputs={outputs}: MLflow cannot address a file in it; choose a folder"
+                    " without % and ? in its name, or a server (MLFLOW_TRACKING_URI)"
                 )
             if len(os.fsencode(root)) > LONGEST:
                 raise RequestError(
-                    f"outputs=...{str(outputs)[-60:]}: SQLite opens no file under a name as long;"
+                    f"outputs=...{str(outputs)[-60:]}: the path is too long for SQLite;"
                     f" choose one of at most {LONGEST} bytes, or a server (MLFLOW_TRACKING_URI)"
                 )
             return cls(f"{SQLITE}{root}/mlflow.db", files)
@@ -86,17 +85,17 @@ class Location:
 
     @property
     def exists(self) -> bool:
-        """False only for a SQLite file that nobody has made yet."""
+        """False only for a SQLite file that is not there yet."""
         return self._file is None or self._file.is_file()
 
     @property
     def is_server(self) -> bool:
-        """Whether something else than this machine's files may keep us waiting."""
+        """Whether the store is not a file, so that calls may wait for a network."""
         return self._file is None
 
     @property
     def shown(self) -> str:
-        """The URI without a name and password, which belong in no file and no message."""
+        """The URI without user name and password, which must not get into files and messages."""
         parts = urlsplit(self.uri)
         if "@" not in parts.netloc:
             return self.uri  # putting it together again would lose slashes of sqlite:////path
@@ -104,7 +103,7 @@ class Location:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """SQLite takes one writer at a time, and is ruined by several that make its tables."""
+        """Hold the lock of a SQLite store: it allows one writer, and two would break its tables."""
         if self._file is None:
             yield
             return
@@ -113,7 +112,7 @@ class Location:
             yield
 
     def _reach_database(self) -> None:
-        """MLflow would try ten times, for two minutes; a server has its own time limits."""
+        """Fail at once if a database is unreachable; MLflow would try for two minutes."""
         if self._file is not None:
             if self._file.is_file():
                 with closing(sqlite3.connect(self._file)) as opened:
@@ -130,7 +129,7 @@ class Location:
 
     @contextmanager
     def answering(self, what: str) -> Iterator[None]:
-        """Whatever MLflow raises while it does `what` is a MachineryError in one line."""
+        """Turn whatever MLflow raises in the block into a one-line MachineryError."""
         try:
             yield
         except (MachineryError, RequestError):
@@ -141,9 +140,9 @@ class Location:
             ) from error
 
     def said(self, reason: object) -> str:
-        """A complaint in one line, without the name and password that MLflow puts into some.
+        """An error in one line, without user name and password.
 
-        Where the file of the store may be damaged it says what to do.
+        If the store's file may be damaged, it names the next step.
         """
         secret = urlsplit(self.uri).netloc.rpartition("@")[0]
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
@@ -153,7 +152,7 @@ class Location:
 
     @contextmanager
     def writing(self, what: str) -> Iterator[None]:
-        """`exclusive` for all of `what`; a lock that nobody gives back is one line as well."""
+        """`exclusive` and `answering` together."""
         with self.answering(what), self.exclusive():
             yield
 
@@ -168,7 +167,7 @@ class Location:
 
     @cached_property
     def client(self) -> MlflowClient:
-        """MLflow's client, made to give up soon; importing MLflow takes seconds."""
+        """MLflow's client, with short time limits; importing MLflow takes seconds."""
         for key, value in _ENVIRONMENT.items():
             os.environ.setdefault(key, value)
         self._reach_database()
@@ -176,11 +175,12 @@ class Location:
 
         with self.exclusive():
             self._make_tables()
-            self._check_place()
-            return MlflowClient(tracking_uri=self.uri)
+            client = MlflowClient(tracking_uri=self.uri)
+            self._check_place(client)
+            return client
 
     def has(self, run_id: str) -> bool:
-        """Whether the store still has the run, deleted or not; raises MachineryError."""
+        """Whether the store has the run, even a deleted one; raises MachineryError."""
         if not self.exists:
             return False
         with self.answering(f"look for run {run_id}"):
@@ -194,30 +194,30 @@ class Location:
                 raise
         return True
 
-    def made_in(self) -> Path | None:
-        """Where a store was made that was moved or copied here with its folder, if it was."""
-        if self._file is None or self.artifacts is None:
-            return None
-        return moved.made_in(self._file, self.artifacts)
+    def _check_place(self, client: MlflowClient) -> None:
+        """MLflow keeps the full address of every file, so it finds none of a store that was moved.
 
-    def take_over(self) -> None:
-        """Look for the files of such a store beside it from now on; raises MachineryError."""
-        with self.writing("have its files looked for beside it"):
-            if self._file is not None and self.artifacts is not None:
-                moved.take_over(self._file, self.artifacts)
-
-    def _check_place(self) -> None:
-        if (place := self.made_in()) is not None:
-            outputs = shlex.quote(f"outputs={Path(self._file or '').parent}")
+        Raises MachineryError.
+        """
+        files = _path_of(self.artifacts or "")
+        here = files.parent
+        if self._file is None or self._file.parent != here:
+            return
+        for experiment in client.search_experiments():
+            location = _path_of(experiment.artifact_location)
+            made_in = location.parent
+            if location.name != files.name or (made_in.exists() and made_in.samefile(here)):
+                continue
             raise MachineryError(
-                f"{self._file} was made in {place}, and its files are there: move it back, or"
-                f" python -m sweep.sync {outputs} has them looked for beside it"
+                f"{self._file} was made in {made_in}, where MLflow looks for its files: move it"
+                f" back, or link its folder (ln -s {shlex.join([str(here), str(made_in)])}), or"
+                f" {MOVE_AWAY.format(file=self._file)}"
             )
 
     def _make_tables(self) -> None:
-        """Under another name first: MLflow can do nothing with a file that was half made.
+        """Create the SQLite file under a temporary name: MLflow cannot use a half-made one.
 
-        A full disk leaves one, and so does being killed in the many seconds that it takes.
+        That takes many seconds, in which the process may be killed or the disk fill up.
         """
         if self._file is None or self._file.is_file():
             return
@@ -225,18 +225,22 @@ class Location:
 
         for left in self._file.parent.glob(f".{self._file.name}.*"):
             left.unlink()
-        # A new name each time: MLflow keeps a connection to every file that it has opened.
+        # A new name each time, since MLflow keeps connections to files that it has opened.
         made = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
-            made.touch()  # where it cannot be, MLflow would try for two minutes
+            made.touch()  # fails at once if not allowed; MLflow would try for two minutes
             MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments()
             made.replace(self._file)
         finally:
             made.unlink(missing_ok=True)
 
 
+def _path_of(uri: str) -> Path:
+    return Path(unquote(urlsplit(uri).path))
+
+
 def _check_home() -> None:
-    """MLflow wants one when it is imported."""
+    """Importing MLflow needs a home folder."""
     try:
         Path.home()
     except RuntimeError:  # a container's user without an entry in /etc/passwd
@@ -244,7 +248,7 @@ def _check_home() -> None:
 
 
 def _check_text(root: Path) -> None:
-    """No file of ours, which are all UTF-8, could name it."""
+    """Raise RequestError for a path that our UTF-8 files cannot hold."""
     try:
         str(root).encode()
     except UnicodeEncodeError:

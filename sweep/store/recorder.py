@@ -1,7 +1,7 @@
-"""Writes a sweep into MLflow, call by call; every call may be made again and changes nothing then.
+"""Writes a sweep into MLflow. Every call can be repeated without effect.
 
-A run is found by its sweep, its case and its start before it is made: whatever was cut halfway,
-here or in the answer of a server, is taken up and not doubled.
+Before a run is created it is searched by its sweep, case and start, so that one that was written
+halfway, or whose answer was lost, is continued and not doubled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sweep.case.folder import PLAN, this_driver
 from sweep.errors import MachineryError
 from sweep.files import write_json, write_text
 from sweep.report import PLOT, Result, failure_note
-from sweep.report.runs import RECORDED, Run, recorded
+from sweep.report.runs import RECORDED, Run, run_of
 from sweep.store import entries
 from sweep.store.ending import End, end_dead_runs, finish, log_files, milliseconds, times
 from sweep.store.location import Location
@@ -29,7 +29,7 @@ METRIC_BATCH = 900
 CASE_FILES = ("case.json", "facts.json", "findings.json", "failure.md", "error.log",
               "launches/*/config.*", "launches/*/metrics.jsonl",
               "launches/*/launcher.log")  # fmt: skip
-SUPERSEDED = "superseded"  # tag of a case's run that ran again: by which run
+SUPERSEDED = "superseded"  # tag of an older run: the id of the latest run of the case
 
 
 @dataclass
@@ -58,26 +58,26 @@ class Recorder:
 
     @cached_property
     def experiment_id(self) -> str:
-        """Of the suite's experiment, which is made if need be."""
+        """The id of the suite's experiment, which is created if needed."""
         name = str(self._plan["experiment"])
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             try:
                 return str(self._client.create_experiment(name, self.location.artifacts))
             except Exception:
-                found = self._client.get_experiment_by_name(name)  # another sweep was faster
-                if found is None:
+                experiment = self._client.get_experiment_by_name(name)  # another sweep was faster
+                if experiment is None:
                     raise
-        if found.lifecycle_stage == "deleted":
+        if experiment.lifecycle_stage == "deleted":
             raise MachineryError(
                 f"the experiment {name} was deleted; MLFLOW_TRACKING_URI={self.location.shown}"
-                f" mlflow experiments restore -x {found.experiment_id} brings it back"
+                f" mlflow experiments restore -x {experiment.experiment_id} brings it back"
             )
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
     @cached_property
     def parent(self) -> str:
-        """The sweep's own run; made with the first result, and taken up by a sweep that goes on."""
+        """The id of the sweep's own run, created with the first result, kept by a resumed sweep."""
         end_dead_runs(self._client, self.experiment_id)
         (self.folder / RECORDED).unlink(missing_ok=True)
         known = self._search(f"tags.kind = 'sweep' and tags.sweep_id = '{self.sweep_id}'")
@@ -87,8 +87,8 @@ class Recorder:
         return run_id
 
     def record(self, result: Result) -> None:
-        """Write a case's run, in the state in which it ended; once."""
-        if recorded(result.folder, self.location.shown):
+        """Write a case's run, once, with its final state."""
+        if run_of(result.folder, self.location.shown):
             return
         _ = self.parent
         started, ended = times(result, self._started)
@@ -107,9 +107,9 @@ class Recorder:
         self._note(result.folder, run_id)
 
     def finish(self, results: Sequence[Result], end: End) -> None:
-        """End the sweep's own run; its reports and the cases' plots, drawn last, are artifacts."""
+        """End the sweep's own run; adds its reports, and each case's plot, as artifacts."""
         for result in results:
-            run = recorded(result.folder, self.location.shown)
+            run = run_of(result.folder, self.location.shown)
             if run is not None:
                 log_files(self._client, run.run_id, result.folder, (PLOT,))
         finish(self._client, self.parent, self.folder, results, end)
@@ -119,18 +119,19 @@ class Recorder:
         run = Run(uri=self.location.shown, run_id=run_id, experiment_id=self.experiment_id)
         write_json(folder / RECORDED, run.model_dump())
 
-    def _begin(self, found: Sequence[Any], started: int, what: str, tags: dict[str, str]) -> str:
-        """The run that was found, RUNNING again, else a new one."""
+    def _begin(self, known: Sequence[Any], started: int, what: str, tags: dict[str, str]) -> str:
+        """The id of the known run, set to RUNNING again, or of a new one."""
         from mlflow.entities import RunTag
 
         tags = entries.cut({**tags, "driver": this_driver(), "sweep_id": self.sweep_id})
-        if not found:
+        if not known:
             run_name = entries.run_name(self.sweep_id, what)
             new = self._client.create_run(self.experiment_id, started, tags, run_name)
             return str(new.info.run_id)
-        run_id = str(found[0].info.run_id)
+        run_id = str(known[0].info.run_id)
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-        self._client.update_run(run_id, status="RUNNING")  # last: not that of a driver who died
+        # After the tags: a run with a dead sweep's `driver` would be ended.
+        self._client.update_run(run_id, status="RUNNING")
         return run_id
 
     def _log(self, run_id: str, result: Result) -> None:
@@ -151,7 +152,7 @@ class Recorder:
             )
 
     def _record_launches(self, case_run: str, result: Result) -> None:
-        """A resumed launch is a run of its own: the UI lays its curves over the first's."""
+        """A resumed launch is a run of its own, so that the UI can compare its curves."""
         for launch in result.facts.launches[1:] if result.facts else []:
             name = Path(launch.directory).name  # 2_resume
             tags = {**self._plan["environment"], **entries.labels(result), "kind": "launch",
@@ -167,7 +168,7 @@ class Recorder:
                 self._client.set_terminated(run_id, entries.launch_status(launch, result), ended)
 
     def _supersede(self, run_id: str, started: int, earlier: Sequence[Any]) -> None:
-        """Of a case that ran again the latest run counts; the others say which that is."""
+        """Only a case's latest run counts; older runs get a tag that names it."""
         others = [run for run in earlier if run.info.run_id != run_id]
         latest = max(others, key=lambda run: int(run.info.start_time), default=None)
         if latest is not None and latest.info.start_time > started:

@@ -1,4 +1,4 @@
-"""Verdicts -> the runs that are in MLflow already. What is the same is not written again."""
+"""Updates the verdicts of runs that are in MLflow already; writes only what changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def update(client: MlflowClient, record: CaseRecord, result: Result) -> bool:
-    """Bring tags, metrics, note and status of a case's run up to date; whether any changed."""
+    """Update tags, metrics, note and status of a case's run; returns whether any changed."""
     from mlflow.entities import Metric, RunTag
 
     tags = entries.cut(entries.verdict_tags(result))
@@ -38,7 +38,7 @@ def update(client: MlflowClient, record: CaseRecord, result: Result) -> bool:
 
 
 def _same(stored: float | None, value: float) -> bool:
-    """Whether MLflow has the value: it keeps infinity as the largest number there is."""
+    """Whether MLflow has this value; it stores infinity as the largest float."""
     if stored is None:
         return False
     largest = sys.float_info.max

@@ -1,4 +1,4 @@
-"""Recording beside a sweep: in a thread, so that a slow store holds nothing up, and for a time."""
+"""Records a sweep's results in a thread, so that a slow store delays no case."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sweep.store.location import Location
 from sweep.store.recorder import Recorder
 
 Answer = TypeVar("Answer")
-PAUSE_SECONDS = 60.0  # nothing is tried for so long after a failure
+PAUSE_SECONDS = 60.0  # without an attempt after a failure
 PATIENCE_SECONDS = 50.0  # with a server, once all cases have ended
 LOCAL_PATIENCE_SECONDS = 300.0  # with a file, whose tables alone take a slow machine 15 s
 
 
 class Writer:
-    """Records the cases of one sweep as they end; what fails is left on disk for `sweep.sync`.
+    """Records the cases of one sweep as they end; after a failure `sweep.sync` records the rest.
 
-    In a daemon thread: one that waits for a dead server must not keep the process alive.
+    The thread is a daemon: waiting for a dead server must not keep the process alive.
     """
 
     def __init__(self, location: Location, folder: Path, patience: float | None = None) -> None:
@@ -39,17 +39,17 @@ class Writer:
         self._paused_until = 0.0
         self.has_begun = False  # something was to be recorded
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="mlflow", daemon=True).start()
+        self._thread: threading.Thread | None = None  # started with the first task
 
     def record(self, result: Result) -> None:
-        """Write a case's run, in the state in which it ended, when its turn comes."""
+        """Queue a case's run to be written."""
         self.has_begun = True
         self._submit(lambda: self._record(result))
 
     def settle(self) -> None:
         """Wait until every case is in MLflow; those that failed are tried once more.
 
-        Raises MachineryError if that fails, or is not done in time.
+        Raises MachineryError if that fails or takes too long.
         """
         self.call(self._try_again)
 
@@ -58,9 +58,9 @@ class Writer:
         self.call(lambda: self._recorder.finish(results, end))
 
     def call(self, work: Callable[[], Answer]) -> Answer:
-        """Do something else with the store in its turn, and wait; raises MachineryError.
+        """Queue other work with the store and wait for it; raises MachineryError.
 
-        All that is waited for together takes no longer than the patience that a store is given.
+        All such waiting together is limited to the store's patience.
         """
         began = time.monotonic()
         try:
@@ -74,6 +74,9 @@ class Writer:
         return answer
 
     def _submit(self, work: Callable[[], Any]) -> Future[Any]:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
         done: Future[Any] = Future()
         self._tasks.put((work, done))
         return done

@@ -50,13 +50,14 @@ def lacking(
 
 def untold(settings: Settings, told: Callable[[str], bool] = lambda name: False) -> str | None:
     """What is asked for beyond layout and features, and not among what the trainer is `told`."""
-    feature = settings.feature
+    feature, decay = settings.feature, plain(settings)["optim"]["decay"]
     asked = {
         "fault": settings.fault,
         "attention_dropout": settings.attention_dropout,
         "profile_step": settings.profile_step,
         "packed": None if feature.packed else "false",
         "compile_backend": feature.compile_backend,
+        "decay": None if decay == "matrices" else decay,
         "aux_loss_coef": settings.optim.aux_loss_coef,
         "router_bias_rate": settings.optim.router_bias_rate,
     }

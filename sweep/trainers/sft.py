@@ -60,7 +60,7 @@ class SftTrainer(ModuleTrainer):
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> dict[str, Any]:
         """Its settings, in its own words."""
-        feature = plain(settings)["feature"]
+        feature, optim = (plain(settings)[key] for key in ("feature", "optim"))
         layout = settings.layout
         return {
             "model": {
@@ -70,7 +70,7 @@ class SftTrainer(ModuleTrainer):
                 **{key: feature[key] for key in KERNELS},
             },
             "data": {"path": None, **asdict(settings.data), "packed": settings.feature.packed},
-            "optim": asdict(settings.optim),
+            "optim": optim,
             "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
             "memory": {key: feature[key] for key in MEMORY},
             "checkpoint": _checkpoint(settings, launch, directory),
@@ -82,8 +82,8 @@ class SftTrainer(ModuleTrainer):
         }
 
     def oracle(self, settings: Settings) -> dict[str, Any]:
-        """Matrices decay; documents are cut to a row and packed in order."""
-        own = {"decay": "matrices"}
+        """The case says what decays; documents are cut to a row and packed in order."""
+        own = {"decay": settings.optim.decay.value}
         return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
 

@@ -119,9 +119,7 @@ def test_what_padding_is_routed_to_does_not_matter() -> None:
     logits = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
     other = torch.cat([logits[:8], logits[8:].flip(1) * 3])
     sequence = row(5, 3, padding=4)
-    ours, theirs = (
-        loss_of(torch.sigmoid, x, x.topk(2).indices, sequence) for x in (logits, other)
-    )
+    ours, theirs = (loss_of(torch.sigmoid, x, x.topk(2).indices, sequence) for x in (logits, other))
     assert ours == theirs
 
 

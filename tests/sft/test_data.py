@@ -190,7 +190,6 @@ def test_only_documents_that_lose_all_they_train_on_are_left_out(docs: list[Docu
     ]
 
 
-
 def test_padding_is_marked() -> None:
     for row in data.pack([Document([7] * 5, [1] * 5), Document([7] * 12, [1] * 12)], SEQ, PAD):
         assert torch.equal(row["padding"], row["input_ids"] == PAD)

@@ -62,6 +62,27 @@ def test_a_document_by_itself_may_be_shorter_than_a_convolution_reaches(
     assert alone["loss"] == pytest.approx(packed["loss"], rel=1e-5)
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_micro_batches_add_up_in_float32_where_the_model_is_bfloat16(
+    checkpoint: Checkpoint,
+) -> None:
+    path = str(checkpoint("llama"))
+    data = DataConfig(seq_len=SEQ, global_batch=8)
+    llama = Trainer(Config(model=ModelConfig(path, dtype="bfloat16"), data=data), ALONE)
+    batch = next(iter(llama.loader))
+
+    def gradients(rows: Row) -> list[torch.Tensor]:
+        llama.optimizer.zero_grad()
+        llama.accumulate(rows, torch.tensor(100.0))
+        return [p.grad.float() for p in llama.model.parameters() if p.grad is not None]
+
+    parts = [gradients({key: x[n : n + 1] for key, x in batch.items()}) for n in range(8)]
+    sums = [torch.stack(part).sum(0).bfloat16().float() for part in zip(*parts, strict=True)]
+    for ours, expected in zip(gradients(batch), sums, strict=True):
+        differ = (ours != expected).float().mean()
+        assert differ < 0.01, "float32 sums in another order, which rounds a few otherwise"
+
+
 @pytest.fixture
 def last_of_two(checkpoint: Checkpoint) -> Iterator[Callable[[str, Config], Record]]:
     """A step of a rank whose messages reach nobody: its figures are nonsense, its way is real."""

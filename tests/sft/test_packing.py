@@ -132,7 +132,9 @@ def test_documents_that_lose_all_they_train_on_are_left_out_and_told_each_time(
         assert all((row["labels"] != data.IGNORED).any() for row in rows)
         assert "1 documents are left out: data.seq_len=32 cuts off" in capsys.readouterr().out
     config.data.seq_len = 8
-    with pytest.raises(ConfigError, match="data.seq_len=8 cuts off every token that is trained on"):
+    with pytest.raises(
+        ConfigError, match=r"data.seq_len=8 cuts off every token that is trained on"
+    ):
         packing.packed_rows(config)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +48,95 @@ def test_who_asks_is_told_why_also_where_the_code_of_their_model_was_what_touche
         assert json.loads(ours.recv(1000)) == {"error": "no rank can be forked: a test says so"}
 
 
-def test_a_request_may_come_in_pieces_and_brings_its_files(tmp_path: Path) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    request = {"arguments": ["x" * 100_000], "environment": {}}
-    with ours, theirs, (tmp_path / "log").open("w") as log:
-        data = json.dumps(request).encode() + b"\n"
-        sent = socket.send_fds(ours, [data[:500]], [log.fileno(), log.fileno()])
-        ours.sendall(data[sent:])
-        received, files = server.receive(theirs)
-        assert received == request
+Asked = list[dict[str, Any]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What a server is asked for, in place of doing it; it writes to the second descriptor."""
+    seen: Asked = []
+
+    def start(_: Any, connection: socket.socket, request: dict[str, Any], files: list[int]) -> None:
+        seen.append(request)
         os.write(files[1], b"said")
-        for file in files:
-            os.close(file)
+        connection.close()
+
+    monkeypatch.setattr(server.Server, "_start", start)
+    return seen
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[server.Server]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        yield server.Server(listener)
+
+
+def connected(tmp_path: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(tmp_path / "socket"))
+    return client
+
+
+def serve(serving: server.Server) -> None:
+    """Do what there is to do."""
+    while ready := serving._selector.select(timeout=0):
+        for key, _ in ready:
+            key.data()
+
+
+def ask(client: socket.socket, log: int, request: dict[str, Any]) -> None:
+    socket.send_fds(client, [json.dumps(request).encode() + b"\n"], [log, log])
+
+
+def test_a_client_that_is_silent_holds_up_nobody(
+    serving: server.Server, asked: Asked, tmp_path: Path
+) -> None:
+    silent, halting = connected(tmp_path), connected(tmp_path)
+    halting.sendall(b'{"argum')
+    serve(serving)  # which returns
+    with (tmp_path / "log").open("w") as log, connected(tmp_path) as client:
+        ask(client, log.fileno(), {"arguments": ["x"]})
+        serve(serving)
+        assert asked == [{"arguments": ["x"]}]
+        with silent:
+            ask(silent, log.fileno(), {"arguments": ["late"]})
+            serve(serving)
+        assert asked[1:] == [{"arguments": ["late"]}]
+    halting.close()
+    serve(serving)
+    assert len(serving._selector.get_map()) == 1, "those that went are forgotten"
+
+
+def test_a_request_may_come_in_pieces_and_brings_its_files(
+    serving: server.Server, asked: Asked, tmp_path: Path
+) -> None:
+    request = {"arguments": ["x" * 100_000], "environment": {}}
+    with (tmp_path / "log").open("w") as log, connected(tmp_path) as client:
+        data = json.dumps(request).encode() + b"\n"
+        sent = socket.send_fds(client, [data[:500]], [log.fileno(), log.fileno()])
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for start in range(sent, len(data), 30_000):
+            serve(serving)
+            assert not asked
+            client.sendall(data[start : start + 30_000])
+        serve(serving)
+        assert asked == [request]
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before, "no descriptor is kept"
     assert (tmp_path / "log").read_text() == "said"
 
 
-def test_another_users_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+def test_another_users_request_is_refused(
+    serving: server.Server, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4242)
-    with ours, theirs, pytest.raises(PermissionError):
-        server.receive(theirs)
+    with (tmp_path / "log").open("w") as log, connected(tmp_path) as client:
+        ask(client, log.fileno(), {"arguments": ["x"]})
+        serve(serving)
+        with pytest.raises(ConnectionResetError):  # closed, with what it sent unread
+            client.recv(100)
+    assert not asked
 
 
 def test_a_models_code_is_imported_before_its_ranks_are_forked(

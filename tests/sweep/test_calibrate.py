@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep.calibrate import config, page
+from sweep.calibrate import config, document
 from sweep.calibrate.__main__ import checked, in_use, main, plan_of, separated
 from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
@@ -122,7 +122,9 @@ def test_what_is_written_is_read_as_a_threshold_with_its_provenance(
     assert threshold.mean == 0.5, "what calibration says nothing of is kept"
     assert threshold.calibration is not None
     assert threshold.calibration["weakest"] == "bad-0"
-    assert threshold.calibration["torch"] == "9.9"
+    assert threshold.calibration["made"] == {
+        "date": "2026-01-01", "sweep": "20260101", "torch": "9.9"
+    }  # fmt: skip
 
 
 def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
@@ -134,11 +136,11 @@ def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
 
 def test_the_page_shows_every_delta_and_the_plot_is_drawn(tmp_path: Path) -> None:
     found = [population([0, 1e-6], [1e-3]), population([1e-4], [5e-4])]
-    text = page.page(found, "20260101", {"torch": "9.9"})
+    text = document.page(found, "20260101", {"torch": "9.9"})
     assert "torch 9.9" in text
     assert "none: too close" in text
     assert all(f"bad-0 | {value}" in text for value in ("1.0e-03", "5.0e-04"))
-    page.draw(found, tmp_path / "plot.png")
+    document.draw(found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 5000
 
 
@@ -273,7 +275,8 @@ def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_fa
 def test_the_bound_of_a_mean_is_written_with_its_figure_and_never_alone(tmp_path: Path) -> None:
     value = population([0], [1e-3])
     mean = dataclasses.replace(value, broken=[Delta("bad", 1e-4, "f")], is_mean=True)
-    path = config.write(tmp_path, [value, mean], "s", {}, dt.date(2026, 1, 1))
+    path = config.write(tmp_path, [value, mean], "s", {"torch": "9.9"}, dt.date(2026, 1, 1))
+    assert path.read_text().count("9.9") == 1, "the sweep is described once"
     written = yaml.safe_load(path.read_text())["resume"]["loss"]["cpu"]["float32"]
     assert written["value"] == value.threshold
     assert written["mean"] == mean.threshold == pytest.approx(math.sqrt(FLOOR * 1e-4), rel=0.01)

@@ -103,6 +103,12 @@ def test_an_unreadable_line_fails(make_facts: Make) -> None:
         ([{}, {"grad_norm": 0.0}], "grad_norm is 0.0 at step 2"),
         ([{"grad_norm": math.nan}, {}], "grad_norm is nan at step 1"),
         ([{}, {}, {"params_moved": 0.0}], "no parameter moved at step 3"),
+        ([{}, {"params_moved": math.nan}], "params_moved is nan at step 2"),
+        ([{}, {"params_moved": 1.5}], "params_moved is 1.5 at step 2"),
+        (
+            [{}, {"params_without_gradient": ["conv1d.bias", "b"]}],
+            "trained tensors have no gradient at step 2: conv1d.bias, b",
+        ),
         ([{"loss": 2.5}, {"loss": 2.4}, {"loss": 2.4}], "2.4 at step 2 and at step 3"),
         ([{"loss": math.log(1000) + n * 1e-6} for n in range(5)], "stays at ln(1000)"),
     ],

@@ -19,7 +19,7 @@ from sweep.plan import plan
 from sweep.plan.earlier import Earlier
 from sweep.run import launch
 from sweep.session.driver import Session
-from sweep.slurm.jobs import SlurmJob, Submitted, record
+from sweep.slurm.jobs import SlurmJob, Submitted, write_jobs
 from tests.sweep.conftest import Says
 from tests.sweep.planning import COMMAND, composed
 from tests.sweep.sessions import leave_facts
@@ -33,14 +33,16 @@ def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(sys, "argv", ["sweep", *ASKED])
     combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
                     for arch in ("llama", "qwen3")]  # fmt: skip
-    session = Session(plan(combinations, composed, Machine()), Machine(), live=False, detach=True)
+    session = Session.begin(
+        plan(combinations, composed, Machine()), Machine(), live=False, detach=True
+    )
     jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
             for index, one in enumerate(session.runnable)}  # fmt: skip
 
     def submit() -> None:
         for index, job in enumerate(jobs.values()):
             session.submitted(index, Submitted(job, None))  # type: ignore[arg-type]
-        record(session.folder, jobs)
+        write_jobs(session.folder, jobs)
         session.leave()
 
     assert session.execute(submit) == 0
@@ -135,6 +137,6 @@ def test_a_sweep_of_this_machine_has_nothing_to_collect(
     outputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     combinations = [["arch=llama", "layout=single", f"outputs={outputs}", *COMMAND]]
-    session = Session(plan(combinations, composed, Machine()), Machine(), live=False)
+    session = Session.begin(plan(combinations, composed, Machine()), Machine(), live=False)
     assert collected(outputs, f"sweep={session.folder.name}") == 2
     assert "was not submitted to Slurm" in capsys.readouterr().err

@@ -147,8 +147,8 @@ def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Mak
     odd = Happening(frame="x.py:1", reason="a | b <c>", ranks={"0": 1})
     text = page.markdown(compared([case()], [case(breaks=[odd], seconds=1.5)]))
     assert text.startswith("# 1 regression in 1 cases\n\n- base 20260101-000000 (nightly)\n")
-    assert "a \\| b &lt;c>" in text
-    assert f"| {CASE.id} | passed | 2.500000 | 0 | 0 | 1 > 1.5 | 2 | 10 > 15 |" in text
+    assert "a \\| b \\<c\\>" in text
+    assert f"| {CASE.id} | passed | 0 | 0 | 1.50 | 1.00 | 1.50 |" in text
 
 
 def test_versions_that_moved_are_told() -> None:

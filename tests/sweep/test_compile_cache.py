@@ -17,10 +17,10 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_launch_keeps_compiled_code_in_the_same_folder(tmp_path: Path) -> None:
-    env = launch.environment("cpu", None)
+    env = launch.launch_variables("cpu", None)
     folder = Path(env["TORCHINDUCTOR_CACHE_DIR"])
     assert folder.parent == tmp_path / "inductor"
-    assert launch.environment("cuda", "1")["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+    assert launch.launch_variables("cuda", "1")["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
     assert f"torch{metadata.version('torch')}" in folder.name
 
 
@@ -35,7 +35,7 @@ def test_another_torch_or_another_cpu_is_another_folder(monkeypatch: pytest.Monk
 
 def test_a_cache_of_the_users_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
-    assert launch.environment("cpu", None)["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+    assert launch.launch_variables("cpu", None)["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
 
 
 def test_where_nothing_can_be_kept_torch_is_left_to_itself(
@@ -43,10 +43,10 @@ def test_where_nothing_can_be_kept_torch_is_left_to_itself(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SWEEP_CACHE", str(tmp_path / "file" / "cache"))
-    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment("cpu", None)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.launch_variables("cpu", None)
     monkeypatch.delenv("SWEEP_CACHE")
     monkeypatch.setattr(Path, "home", no_home)
-    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment("cpu", None)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.launch_variables("cpu", None)
 
 
 def no_home() -> Path:

@@ -35,7 +35,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the installed torch says of breaking.py."""
     folder = tmp_path_factory.mktemp("breaking")
     done = subprocess.run([sys.executable, PROGRAM], cwd=folder, capture_output=True, text=True,
-                          env=compiler_log.environment(os.environ), timeout=300)  # fmt: skip
+                          env=compiler_log.log_variables(os.environ), timeout=300)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stderr
 
@@ -236,7 +236,7 @@ def test_frames_are_the_same_on_every_machine(tmp_path: Path) -> None:
 
 
 def test_the_users_own_logging_stays_on_in_a_format_that_can_be_read() -> None:
-    env = compiler_log.environment(
+    env = compiler_log.log_variables(
         {"TORCH_LOGS": "dynamic,recompiles", "TORCH_LOGS_FORMAT": "short", "HOME": "/h"}
     )
     assert env == {

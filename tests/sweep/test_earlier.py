@@ -27,7 +27,7 @@ from tests.sweep.sessions import Job, leave_facts
 
 
 def test_a_sweep_that_still_runs_is_not_gone_on_with(planned: list[Planned], outputs: Path) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
     with pytest.raises(RequestError, match="still runs"):
         Earlier.asked_for(outputs, "latest", None)
     plan_file = session.folder / "sweep.json"
@@ -47,7 +47,7 @@ def test_only_failed_can_be_run_again(outputs: Path) -> None:
 def test_an_interrupted_case_has_no_result(
     planned: list[Planned], make_facts: Callable[..., Facts]
 ) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
     case = planned[0].case
     facts = make_facts().model_copy(update={"case": case, "interrupted": True})
     facts_file.save(facts, session.folder / case.id)
@@ -59,7 +59,7 @@ def test_an_interrupted_case_has_no_result(
 @pytest.fixture
 def ended(planned: list[Planned], make_facts: Callable[..., Facts]) -> Path:
     """The folder of a sweep whose llama passed and whose qwen3 crashed."""
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         for index in (0, 1):
@@ -96,7 +96,7 @@ def test_the_line_that_a_sweep_was_started_with_goes_on_with_it(
              "outputs": [str(outputs)]}  # fmt: skip
     combinations = [[*one, *COMMAND] for one in suite.combinations(words, [])]
     cases = plan(combinations, composed, Machine(), {"seed"})
-    earlier = Earlier(Session(cases, Machine(), live=False).folder)
+    earlier = Earlier(Session.begin(cases, Machine(), live=False).folder)
     assert ids(earlier.narrowed(words, composed, Machine())) == ids(cases)
     assert ids(earlier.narrowed({**words, "seed": ["1"]}, composed, Machine())) == ids(cases[1:])
 
@@ -119,7 +119,7 @@ def test_a_part_of_a_sweep_that_goes_on_is_reported_with_the_rest(
 ) -> None:
     earlier = Earlier(ended, failed_only=True)
     part = earlier.narrowed({"arch": ["llama"]}, composed, Machine())
-    session = Session(part, Machine(), earlier=earlier, live=False)
+    session = Session.begin(part, Machine(), earlier=earlier, live=False)
     assert session.execute(lambda: pytest.fail("nothing of it failed")) == 1
     assert "1 passed, 1 crashed" in capsys.readouterr().out
     assert "1 passed, 1 crashed" in (ended / "summary.md").read_text()

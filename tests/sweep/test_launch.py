@@ -34,7 +34,7 @@ def run(directory: Path, argv: list[str], limit: float = 30.0, **watch: object) 
         limit_seconds=limit,
         **watch,  # type: ignore[arg-type]
     )
-    env = launch.environment("cpu", None)
+    env = launch.launch_variables("cpu", None)
     return launch.run(Launch("train", 1, 5), Command(argv), directory, env, observed)
 
 
@@ -113,11 +113,11 @@ def test_a_program_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path)
 def test_ranks_run_offline_on_one_thread_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    cpu = launch.environment("cpu", None)
+    cpu = launch.launch_variables("cpu", None)
     assert (cpu["OMP_NUM_THREADS"], cpu["CUDA_VISIBLE_DEVICES"]) == ("1", "")
     assert cpu["HF_HUB_OFFLINE"] == "1"
-    assert launch.environment("cuda", "3")["CUDA_VISIBLE_DEVICES"] == "3"
-    assert launch.environment("cuda", None)["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert launch.launch_variables("cuda", "3")["CUDA_VISIBLE_DEVICES"] == "3"
+    assert launch.launch_variables("cuda", None)["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
 def test_what_a_dead_supervisor_left_is_found_by_its_marker() -> None:
@@ -199,6 +199,6 @@ def test_ranks_are_not_those_of_a_torchrun_around_the_sweep(
     for name in around:
         monkeypatch.setenv(name, "8")
     monkeypatch.setenv("RANK_OF_MINE", "8")
-    env = launch.environment("cpu", None)
+    env = launch.launch_variables("cpu", None)
     assert not set(around) & set(env)
     assert env["RANK_OF_MINE"] == "8"

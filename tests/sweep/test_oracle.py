@@ -25,7 +25,7 @@ GROUPS = {"embedding": 0.5, "router": 0.1}
 def step(number: int, **changes: Any) -> Step:
     values: dict[str, Any] = {
         "step": number, "loss": 8.0 - number, "grad_norm": 2.0, "grad_norm_groups": GROUPS,
-        "lr": 1e-4, "tokens": 100,
+        "lr": 1e-4, "tokens": 100, "clip_coefficient": 0.5,
     }  # fmt: skip
     return Step.model_validate(values | changes)
 
@@ -56,6 +56,7 @@ def test_equal_figures_pass(make_facts: Make) -> None:
         ({"grad_norm": 2.1}, "step 3: grad_norm is 2.1, 2 in the oracle"),
         ({"grad_norm_groups": GROUPS | {"router": 0.11}}, "step 3: grad_norm of router is 0.11"),
         ({"lr": 1.1e-4}, "step 3: lr is 0.00011, 0.0001 in the oracle"),
+        ({"clip_coefficient": 0.55}, "step 3: clip_coefficient is 0.55, 0.5 in the oracle"),
         ({"tokens": 99}, "step 3: the loss is taken over 99 tokens, but 100 of its batch"),
         ({"loss": float("nan")}, "step 3: loss is nan"),
     ],

@@ -20,7 +20,7 @@ from tests.sweep.sessions import Job, leave_facts
 def test_a_job_that_cannot_be_started_is_neither_red_nor_green(
     planned: list[Planned], capsys: pytest.CaptureFixture[str], make_facts: Callable[..., Facts]
 ) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -38,7 +38,7 @@ def test_a_job_that_cannot_be_started_is_neither_red_nor_green(
 
 
 def test_a_failed_case_is_red_even_if_the_machinery_fails_as_well(planned: list[Planned]) -> None:
-    session = Session(planned, Machine(), live=False)
+    session = Session.begin(planned, Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -50,7 +50,7 @@ def test_a_failed_case_is_red_even_if_the_machinery_fails_as_well(planned: list[
 
 
 def test_a_case_that_the_sweep_stops_itself_has_no_result(planned: list[Planned]) -> None:
-    session, job = Session(planned, Machine(), live=False), Job()
+    session, job = Session.begin(planned, Machine(), live=False), Job()
 
     def run() -> None:
         session.submitted(0, job)
@@ -65,7 +65,7 @@ def test_a_case_that_the_sweep_stops_itself_has_no_result(planned: list[Planned]
 def test_a_case_that_somebody_else_stops_has_failed(
     planned: list[Planned], make_facts: Callable[..., Facts]
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
     case = session.planned[0].case
     stopped = {"case": case, "interrupted": True, "error": "interrupted: SIGTERM"}
 
@@ -88,7 +88,7 @@ def test_a_sweep_that_cannot_record_is_exit_3_and_has_its_results(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -106,7 +106,7 @@ def test_a_sweep_that_cannot_record_is_exit_3_and_has_its_results(
 def test_a_sweep_stopped_in_its_only_case_is_in_mlflow_as_killed(
     planned: list[Planned], outputs: Path, make_facts: Callable[..., Facts]
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
     case = planned[0].case
     stopped = make_facts().model_copy(update={"case": case, "interrupted": True})
 
@@ -126,7 +126,7 @@ def test_a_sweep_stopped_in_its_only_case_is_in_mlflow_as_killed(
 def test_facts_that_cannot_be_read_are_none_and_the_case_is_told_from_what_else_it_left(
     planned: list[Planned],
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
     path = session.folder / planned[0].case.id / "facts.json"
 
     def run() -> None:

@@ -30,7 +30,7 @@ def test_what_judging_needs_is_read_before_anything_is_made(
     (tmp_path / known_failures.FILE).write_text("case: all of them")
     use_folders(monkeypatch, known_failures, tmp_path)
     with pytest.raises(RequestError, match="say a list of entries"):
-        Session(planned, Machine(), live=False)
+        Session.begin(planned, Machine(), live=False)
     assert not list(Path(planned[0].settings.outputs).glob("20*"))
 
 
@@ -40,7 +40,7 @@ def test_a_wrong_store_is_told_before_anything_is_made(
     before = set(outputs.iterdir())
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(outputs / "mlruns"))
     with pytest.raises(RequestError, match="MLflow no longer takes a folder"):
-        Session(planned, Machine(), live=False)
+        Session.begin(planned, Machine(), live=False)
     assert set(outputs.iterdir()) == before
 
 
@@ -61,7 +61,7 @@ def test_a_disk_that_fills_up_ends_the_sweep_with_what_it_has(
     planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts],
     capsys: pytest.CaptureFixture[str], name: str,
 ) -> None:  # fmt: skip
-    session, jobs = Session(planned, Machine(), live=False), (Job(), Job())
+    session, jobs = Session.begin(planned, Machine(), live=False), (Job(), Job())
 
     def run() -> None:
         for index, job in enumerate(jobs):
@@ -82,7 +82,7 @@ def test_reports_that_cannot_be_written_are_shown_and_recorded(
     planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts],
     capsys: pytest.CaptureFixture[str], outputs: Path,
 ) -> None:  # fmt: skip
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -100,7 +100,7 @@ def test_reports_that_cannot_be_written_are_shown_and_recorded(
 def test_a_fault_of_the_sweep_itself_costs_no_result(
     planned: list[Planned], make_facts: Callable[..., Facts], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
 
     def run() -> None:
         session.submitted(0, Job())
@@ -131,7 +131,7 @@ class Deaf(Job):
 def test_a_signal_ends_the_sweep_in_order_and_a_second_one_at_once(
     planned: list[Planned], first: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
     began = time.monotonic()
 
     def run() -> None:
@@ -152,7 +152,7 @@ def test_a_signal_ends_the_sweep_in_order_and_a_second_one_at_once(
 def test_a_signal_while_reports_are_written_leaves_them_whole(
     planned: list[Planned], monkeypatch: pytest.MonkeyPatch, make_facts: Callable[..., Facts]
 ) -> None:
-    session = Session(planned[:1], Machine(), live=False)
+    session = Session.begin(planned[:1], Machine(), live=False)
     draw_all = report.draw_all
 
     def interrupted(results: Sequence[Result]) -> str | None:

@@ -24,7 +24,7 @@ from sweep.schema import Device, LaunchConf, LayoutConf, Settings
 from sweep.slurm import cluster, heartbeat, nodes
 from sweep.slurm.arrays import Shape, arrays, shape_of
 from sweep.slurm.cluster import GONE, Queue
-from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, record, recorded
+from sweep.slurm.jobs import Follower, Pace, SlurmJob, active, read_jobs, write_jobs
 from tests.sweep.conftest import Says
 from tests.sweep.planning import CPU, composed, planned
 from tests.sweep.waiting import until
@@ -237,10 +237,10 @@ def test_files_that_come_late_are_waited_for(says: Says) -> None:
 
 
 def test_which_case_is_which_job_is_kept(tmp_path: Path) -> None:
-    assert recorded(tmp_path) == {}
-    record(tmp_path, {"a": SlurmJob("9_0", "n", "log"), "b": SlurmJob("9_1", "n", "log")})
-    record(tmp_path, {"b": SlurmJob("12", "m", "log")})
-    jobs = recorded(tmp_path)
+    assert read_jobs(tmp_path) == {}
+    write_jobs(tmp_path, {"a": SlurmJob("9_0", "n", "log"), "b": SlurmJob("9_1", "n", "log")})
+    write_jobs(tmp_path, {"b": SlurmJob("12", "m", "log")})
+    jobs = read_jobs(tmp_path)
     assert [jobs[case].id for case in ("a", "b")] == ["9_0", "12"]
 
 
@@ -251,7 +251,7 @@ def test_a_job_that_was_submitted_as_the_sweep_was_killed_is_known_by_its_name(
     folder.mkdir()
     says("squeue", "exit 1")
     assert active(folder) == []  # one of this machine: Slurm is not asked
-    record(folder, {})
+    write_jobs(folder, {})
     says("squeue", f"printf '9_0|COMPLETED|sweep-{folder.name}-1\\n"
                    f"12|PENDING|sweep-{folder.name}-2\\n13|RUNNING|other\\n'")  # fmt: skip
     assert active(folder) == ["12"]

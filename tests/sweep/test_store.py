@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
-from sweep.report.runs import recorded
+from sweep.report.runs import run_of
 from sweep.store import Location, Writer, entries
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import SWEEP, record, sweep_folder
@@ -199,7 +199,7 @@ def test_a_pipe_among_the_results_is_not_waited_for(outputs: Path, make_facts: M
     writer = Writer(Location.at(outputs), outputs / SWEEP, patience=60)
     writer.record(result)
     writer.settle()
-    run = recorded(result.folder)
+    run = run_of(result.folder)
     assert run is not None
     files = Location.at(outputs).client.list_artifacts(run.run_id, "launches/1_train")
     assert [Path(file.path).name for file in files] == ["config.toml", "launcher.log"]

@@ -1,17 +1,17 @@
 """Many cases on two slots, of which most go wrong at random: right verdicts, nothing left behind.
 
-Two hundred cases, as many as a team's night has; SWEEP_STRESS_CASES=30 is enough to try a change.
+Forty cases with each change; two hundred, as many as a team's night has, in `make test-all`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 
 import pytest
 
+from tests.nightly import representatives
 from tests.sweep.commands import DUMMY, DUMMY_TRAINER, processes_of, sweep
 from tests.sweep.recording import statuses
 
@@ -26,8 +26,9 @@ TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{arch}}:{{seed}}","{{output_d
 
 
 @pytest.mark.slow
-def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path) -> None:
-    seeds = max(1, int(os.environ.get("SWEEP_STRESS_CASES", "200")) // len(ARCHS))
+@pytest.mark.parametrize("cases", representatives([40, 200], 40))
+def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path, cases: int) -> None:
+    seeds = cases // len(ARCHS)
     dice = random.Random(7)
     behaviours = {f"{arch}:{seed}": dice.choice([*VERDICTS, "ok"])
                   for arch in ARCHS for seed in range(seeds)}  # fmt: skip

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from rich.console import Console
 
+import tiny_models
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.checks import peers
@@ -52,6 +53,14 @@ def test_a_choice_is_found_in_a_row_however_either_writes_it() -> None:
 @cache
 def nightly() -> list[Planned]:
     return plan(narrowed("nightly"), composed, Machine())
+
+
+def test_the_suite_of_parity_has_every_arch_in_one_process_and_in_two_layouts() -> None:
+    cases = [one.case for one in plan(narrowed("parity"), composed, Machine())]
+    for arch in tiny_models.names():
+        layouts = [case.layout for case in cases if case.arch == arch]
+        assert len(layouts) >= 3
+        assert "single" in layouts
 
 
 def test_the_nightly_is_33_launches_of_every_arch_in_two_layouts() -> None:
@@ -199,14 +208,16 @@ def test_shards_do_not_depend_on_the_order_of_the_suite(
 
 
 @given(st.integers(1, 4), st.randoms())
-def test_the_longest_shard_is_within_a_tenth_of_the_best_possible(count: int, random: Any) -> None:
+def test_the_longest_shard_is_within_a_seventh_of_the_best_possible(
+    count: int, random: Any
+) -> None:
     for cost in (recorded_seconds(), costs(random)):
         units: dict[str, float] = {}
         for case_id, seconds in cost.items():
             arch = case_id.partition("-")[0]
             units[arch] = units.get(arch, 0.0) + seconds
         loads = [sum(units[unit] for unit in part) for part in shards.pack(units, count)]
-        assert max(loads) <= 1.1 * least_possible(sorted(units.values(), reverse=True), count)
+        assert max(loads) <= 1.15 * least_possible(sorted(units.values(), reverse=True), count)
 
 
 def least_possible(times: list[float], count: int) -> float:

@@ -13,13 +13,13 @@ from sweep.facts import Facts, Step
 from sweep.judge import Verdict
 from sweep.report import Result
 from sweep.report.result import curves_address
-from sweep.report.runs import Run, overlay_address, recorded
+from sweep.report.runs import Run, overlay_address, run_of
 from sweep.session import closing
 from sweep.store import End, Location, Writer
 from tests.sweep.mlflow_ui import MatrixPage, MlflowUi, browser, missing_browser
-from tests.sweep.recorded import DROPPED, SWEEP_ID, leave
 from tests.sweep.recording import SWEEP, sweep_folder
 from tests.sweep.servers import missing, mlflow_server
+from tests.sweep.small_sweep import DROPPED, SWEEP_ID, leave
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium]
 PAIR = ("gpt_oss-single-base", DROPPED)
@@ -39,7 +39,7 @@ class Recorded:
     @property
     def sweep(self) -> Run:
         """The sweep's own run."""
-        found = recorded(self.folder)
+        found = run_of(self.folder)
         assert found is not None
         return found
 
@@ -122,7 +122,7 @@ def test_losses_that_are_no_numbers_leave_the_pages_as_they_are(
     writer.record(result)
     writer.settle()
     writer.finish([result], End())
-    run, other = recorded(result.folder), seen.results[PAIR[0]].in_mlflow
+    run, other = run_of(result.folder), seen.results[PAIR[0]].in_mlflow
     assert run is not None
     assert other is not None
     seen.ui.open(overlay_address([run, other]))

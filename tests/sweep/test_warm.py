@@ -48,7 +48,7 @@ def run(directory: Path, argv: list[str], address: str | None, **watch: Any) -> 
     argv = [*TORCHRUN, "--log-dir", str(directory / "ranks"), "--tee", "3", *argv]
     observed = launch.Watch(Metrics,
                             **{"limit_seconds": 60.0, **watch})  # fmt: skip
-    env = launch.environment("cpu", None)
+    env = launch.launch_variables("cpu", None)
     return launch.run(Launch("train", 1, 5), Command(argv), directory, env, observed, address)
 
 
@@ -107,7 +107,7 @@ def test_a_job_finds_the_server_of_its_sweep_and_of_no_other(
     try:
         found = []
         for one in sweeps:
-            monkeypatch.setenv(warm.SERVERS, one.environment()[warm.SERVERS])
+            monkeypatch.setenv(warm.SERVERS, one.addresses()[warm.SERVERS])
             with warm.serving(program, os.environ, tmp_path / "own") as address:
                 found.append(address)
             assert json.loads(os.environ[warm.SERVERS]) == {json.dumps(program): address}
@@ -123,7 +123,7 @@ def test_a_job_whose_sweep_has_lost_its_server_starts_its_own(
 ) -> None:
     program = [*FORKING, "good"]
     sweep = warm.Servers([program], os.environ, tmp_path / "log")
-    monkeypatch.setenv(warm.SERVERS, sweep.environment()[warm.SERVERS])
+    monkeypatch.setenv(warm.SERVERS, sweep.addresses()[warm.SERVERS])
     sweep.stop()
     with warm.serving(program, os.environ, tmp_path / "own") as address:
         assert run(tmp_path / "case", ["x.py"], address).exit_code == 3
@@ -136,7 +136,7 @@ def test_a_case_with_an_environment_of_its_own_has_a_server_of_its_own(
 ) -> None:
     program = [*FORKING, "good"]
     sweep = warm.Servers([program], os.environ, tmp_path / "log")
-    monkeypatch.setenv(warm.SERVERS, sweep.environment()[warm.SERVERS])
+    monkeypatch.setenv(warm.SERVERS, sweep.addresses()[warm.SERVERS])
     with warm.serving(program, os.environ, tmp_path / "own", shared=False) as address:
         assert address not in os.environ[warm.SERVERS]
     sweep.stop()
@@ -205,6 +205,6 @@ def test_what_cannot_be_forked_starts_cold_unless_warm_was_asked_for(
 
     monkeypatch.setattr(launch, "run", run)
     one, command = Launch("train", 1, 5), Command(["x"])
-    done = job.Launcher(settings, tmp_path).run(one, command, tmp_path, "server")
+    done = job.CaseLaunches(settings, tmp_path).run(one, command, tmp_path, "server")
     assert tried == tries
     assert done.refused == "CUDA"  # whoever wonders why it took so long finds it

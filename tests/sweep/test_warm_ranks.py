@@ -46,7 +46,7 @@ OF_ONE_LAUNCH = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm.Server]:
     log = tmp_path_factory.mktemp("server") / "server.log"
     program = [sys.executable, "-m", "sft.warm.server"]
-    one = warm.Server(program, launch.environment("cpu", None), log)
+    one = warm.Server(program, launch.launch_variables("cpu", None), log)
     yield one
     one.stop()
 
@@ -116,7 +116,7 @@ def test_a_forked_rank_has_what_torchrun_gives_it(server: warm.Server, tmp_path:
     for mode, address in (("warm", server.address), ("cold", None)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ODD", "ä b")
-            patch.setenv("TORCH_LOGS", compiler_log.environment({})["TORCH_LOGS"])
+            patch.setenv("TORCH_LOGS", compiler_log.log_variables({})["TORCH_LOGS"])
             facts = run(tmp_path / mode, [str(program), str(tmp_path / mode) + "-"], address)
         assert facts.exit_code == 0, facts.rank_tail + facts.log_tail
         ranks = [json.loads((tmp_path / f"{mode}-{rank}").read_text()) for rank in "01"]
@@ -153,7 +153,7 @@ def test_losses_are_the_same_to_the_last_bit(server: warm.Server, tmp_path: Path
         (one,) = trainer.launches(settings)
         command = trainer.command(settings, one, directory, model)
         watch = launch.Watch(lambda d=directory: trainer.metrics(settings, d), 300.0)
-        env = compiler_log.environment(launch.environment("cpu", None))
+        env = compiler_log.log_variables(launch.launch_variables("cpu", None))
         facts = launch.run(one, command, directory, env, watch, address)
         assert facts.exit_code == 0, facts.rank_tail
         reported.append([without_times(step.model_dump()) for step in facts.metrics.steps])

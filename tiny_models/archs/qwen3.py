@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_models.chat import chatml
+from tiny_models.chat import qwen
 from tiny_models.model import Source, TinyModel
 
 PUBLISHED: dict[str, Any] = {
@@ -44,9 +44,5 @@ MODEL = TinyModel(
     tiny={},
     nano=NANO,
     nano_layers=2,
-    chat=chatml(
-        {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645},
-        eos="<|im_end|>",
-        pad="<|endoftext|>",
-    ),
+    chat=qwen(first=151643, eos="<|im_end|>"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_models.chat import chatml
+from tiny_models.chat import qwen
 from tiny_models.model import Source, TinyModel
 
 PUBLISHED: dict[str, Any] = {
@@ -99,10 +99,5 @@ MODEL = TinyModel(
     tiny=TINY,
     nano=NANO,
     document_tokens={"tiny": 400, "nano": 100},
-    chat=chatml(
-        {"<|endoftext|>": 248044, "<|im_start|>": 248045, "<|im_end|>": 248046},
-        bos="<|endoftext|>",
-        eos="<|endoftext|>",
-        pad="<|endoftext|>",
-    ),
+    chat=qwen(first=248044, bos="<|endoftext|>"),
 )

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from sweep import report
 from sweep.judge import Verdict
+from sweep.report.html import page
 from sweep.report.looks import LOOKS
 from sweep.report.markdown import escaped
 from sweep.report.matrix import matrix
-from sweep.report.page import page
 from sweep.report.result import Result
 from tests.sweep.report.conftest import FOLDER, SERVER, MakeResult
 

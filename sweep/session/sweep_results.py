@@ -16,7 +16,7 @@ from sweep.session.progress import Progress
 from sweep.store import End, Location, Writer
 
 
-class Outcomes:
+class SweepResults:
     """The results so far of the cases in the sweep's `folder`."""
 
     def __init__(

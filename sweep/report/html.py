@@ -1,4 +1,4 @@
-"""The matrix as one HTML page that needs nothing else: no script, no file, no network."""
+"""The matrix as one self-contained HTML page: no script, no other file, no network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def page(
     missing: Sequence[Case] = (),
     about: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page; every text from a trainer or a configuration is escaped."""
+    """The whole page; text from trainers and configuration is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -44,7 +44,7 @@ def page(
 
 
 def _looks(whole: Matrix) -> list[dict[str, Any]]:
-    """Each verdict's looks, its name as a CSS class, and how many cases have it."""
+    """Each verdict's symbol and colours, its CSS class, and its number of cases."""
     looks = [{**asdict(look), "word": verdict.value, "name": verdict.value}
              for verdict, look in LOOKS.items()]  # fmt: skip
     rest = {"symbol": "·", "meaning": "planned, and without a result", "light": "#ffffff",
@@ -53,7 +53,7 @@ def _looks(whole: Matrix) -> list[dict[str, Any]]:
 
 
 def _worst(words: Sequence[str]) -> str:
-    """The CSS class of a place: that of the worst of its verdicts."""
+    """The CSS class of a place: the worst of its verdicts."""
     order = [*(verdict.value for verdict in LOOKS), NOT_RUN]
     return min(words, key=order.index).replace(" ", "_")
 
@@ -71,9 +71,9 @@ def _date(results: Sequence[Result]) -> str:
 
 
 def _versions(results: Sequence[Result], about: Mapping[str, str] | None) -> dict[str, str]:
-    """What the cases ran with; several values where a sweep went on under other versions."""
+    """What the cases ran with; several values if a sweep was resumed under other versions."""
     sources = [about or {}, *(result.facts.environment for result in results if result.facts)]
-    found = {name: dict.fromkeys(source[name] for source in sources if name in source)
+    seen = {name: dict.fromkeys(source[name] for source in sources if name in source)
              for name in VERSIONS}  # fmt: skip
     return {name: ", ".join(value[:12] if name == "git_sha" else value for value in values)
-            for name, values in found.items() if values}  # fmt: skip
+            for name, values in seen.items() if values}  # fmt: skip
