@@ -37,7 +37,7 @@ def rope_scaling_wrong(at: Plant) -> None:
     change_frequencies(at, lambda frequencies: frequencies / (1 + at.strength))
 
 
-@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 1e-3))
+@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 1e-4))
 def sinks_lowered(at: Plant) -> None:
     """Attention sinks count for less, or not at all."""
 
@@ -105,7 +105,7 @@ def experts_permuted(at: Plant) -> None:
     change_parameters(at, change, "experts", needed=at.ranks.rank == 0)
 
 
-@fault(strength="share", strengths=(0.5, 1e-5))
+@fault(strength="share", strengths=(0.5, 2e-5))
 def router_weights_scaled(at: Plant) -> None:
     """The weights of a token's experts do not add up to what the model says."""
 
