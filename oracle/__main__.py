@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oracle import batches, source
+from oracle import batches, source, ties
 from oracle import settings as settings_file
 from oracle.errors import OracleError
 
@@ -45,6 +45,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("checkpoint", type=Path, help="folder of a transformers checkpoint")
     made.add_argument("batches", type=Path, nargs="+", help="files of batches, or their folders")
     made.add_argument("--settings", type=Path, help="JSON file; defaults where there is none")
+    made.add_argument(
+        "--reported",
+        type=Path,
+        help="the trainer's figures: which way do picks fall that are close?",
+    )
     made.add_argument("--device", default="cpu", help="cpu, or an accelerator as cuda:0")
     made.add_argument("--out", type=Path, help="write the JSON there, not to standard output")
     return made
@@ -60,7 +65,8 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
     data = {} if chosen.source is None else source.compare(args.checkpoint, steps, chosen)
     from oracle import steps as computing  # imports torch
 
-    figures = list(computing.compute(args.checkpoint, steps, chosen, args.device))
+    reported = None if args.reported is None else ties.read(args.reported)
+    figures = list(computing.compute(args.checkpoint, steps, chosen, args.device, reported))
     return {
         "checkpoint": str(args.checkpoint),
         "batches_digest": batches.digest(steps),

@@ -52,6 +52,11 @@ class Routers:
             if name in self.loads:
                 module.register_forward_pre_hook(self._counting(name))
 
+    def forget(self) -> None:
+        """Count the load of a step anew."""
+        for load in self.loads.values():
+            load.zero_()
+
     def take_loss(self) -> Tensor | None:
         """The sum over layers since the last call; None if no router was asked."""
         losses, self.losses = self.losses, []
@@ -82,4 +87,4 @@ def step_biases(model: nn.Module, routers: Routers, rate: float) -> None:
     for name, bias in biases(model).items():
         load = routers.loads[name]
         bias.add_(rate * torch.sign(load.mean() - load).view_as(bias))
-        load.zero_()
+    routers.forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from oracle.errors import OracleError
 
 BIAS = "e_score_correction_bias"
 """Of a router: added to scores where experts are picked; trained by no gradient."""
+CLOSE = 1e-5
+"""Scores that differ by a smaller share may fall either way by rounding."""
 
 
 def load(path: Path, dtype: str) -> Any:
@@ -51,12 +53,14 @@ class FirstOfEquals(TorchFunctionMode):
 
     torch leaves open which it returns, and a score of exactly zero is common in indexers. Where
     scores differ, the result is that of torch. `close` counts picks that rounding may turn: the
-    best score left out is within a millionth of the worst one picked.
+    best score left out is within `CLOSE` of the worst one picked. Those in `turned`, by their
+    number, are turned.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turned: Collection[int] = ()) -> None:
         super().__init__()
         self.close = 0
+        self.turned = turned
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -71,11 +75,25 @@ class FirstOfEquals(TorchFunctionMode):
         """As `torch.topk`."""
         values, indices = x.sort(dim=dim, descending=True, stable=True)
         if 0 < k < x.shape[dim]:
-            last, next_one = values.select(dim, k - 1), values.select(dim, k)
-            gap = (last - next_one) / last.abs().clamp(min=1e-30)
-            self.close += int(((gap > 0) & (gap < 1e-6)).sum())
+            worst, best_out = values.select(dim, k - 1), values.select(dim, k)
+            gap = (worst - best_out) / worst.abs().clamp(min=1e-30)
+            places = ((gap > 0) & (gap < CLOSE)).nonzero().tolist()
+            turned = [place for n, place in enumerate(places, self.close) if n in self.turned]
+            self.close += len(places)
+            if turned:
+                order = with_turned(indices, k, dim, turned)
+                values, indices = values.gather(dim, order), indices.gather(dim, order)
         picked = values.narrow(dim, 0, k), indices.narrow(dim, 0, k)
         return torch.return_types.topk(picked)
+
+
+def with_turned(like: Tensor, k: int, dim: int, places: list[list[int]]) -> Tensor:
+    """An order along `dim` in which the k-th and the one after it change places, in some rows."""
+    order = torch.arange(like.shape[dim], device=like.device)
+    rows = order.expand(like.movedim(dim, -1).shape).clone()
+    for place in places:
+        rows[tuple(place)][k - 1 : k + 1] = order[k - 1 : k + 1].flip(0)
+    return rows.movedim(-1, dim)
 
 
 def loss_sum(model: Any, document: Document, device: torch.device) -> Tensor:

@@ -8,7 +8,6 @@ source.
 from __future__ import annotations
 
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
 from sweep.checks.base import Context, Finding, Outcome
@@ -18,16 +17,16 @@ from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Metrics, OracleFacts
 
 NAME = "the oracle"
-CLOSE = "close_picks"
+TURNED = "turned_picks"
 
 
 class Opinion(Comparison):
-    """The case next to the oracle's figures, up to where rounding may turn a pick."""
+    """The case next to the oracle's figures."""
 
     @cached_property
     def alike(self) -> list[Pair]:
-        """The steps before one in which two scores at a pick are equal but for rounding."""
-        return list(takewhile(lambda pair: not _close(pair), self.pairs))
+        """All steps: the oracle's picks fall as the trainer's do, where rounding decides."""
+        return self.pairs
 
     @cached_property
     def series(self) -> list[Series]:
@@ -58,10 +57,11 @@ class Opinion(Comparison):
             theirs.aux_loss is not None and ours.aux_loss is None for ours, theirs in self.pairs
         ):
             said.append("not compared, since it is not reported: aux_loss")
-        if self.after:
+        turned = sum(_turned(pair) for pair in self.pairs)
+        if turned:
             said.append(
-                f"from step {self.after[0][0].step} on two scores at a pick of experts or keys are"
-                " equal but for rounding: only the loss is compared, loosely"
+                f"{turned} picks of experts or keys, whose scores are equal but for rounding,"
+                " fall as the trainer's loss and gradient norm say"
             )
         if self.lost_steps > 0:
             said.append(f"{self.lost_steps} steps have no figures or no batches")
@@ -120,5 +120,5 @@ def _as_case(facts: Facts, opinion: OracleFacts) -> Facts:
     return facts.model_copy(update={"launches": [launch]})
 
 
-def _close(pair: Pair) -> bool:
-    return bool((pair[1].model_extra or {}).get(CLOSE))
+def _turned(pair: Pair) -> int:
+    return int((pair[1].model_extra or {}).get(TURNED, 0))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache as remember
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +23,8 @@ from filelock import FileLock, Timeout
 
 from oracle import batches
 from oracle.errors import OracleError
-from sweep.facts import LaunchFacts, OracleFacts
-from sweep.files import write_json
+from sweep.facts import LaunchFacts, OracleFacts, Step
+from sweep.files import write_json, write_text
 from sweep.provenance import version
 from sweep.run.compile_cache import default_cache
 from sweep.trainers.base import Command, Launch
@@ -31,7 +32,7 @@ from sweep.trainers.base import Command, Launch
 FOLDER = "oracle"  # in the case's folder
 TAPS = "taps"  # in a launch's folder
 VARIABLE = "SWEEP_TAPS"  # as in sweep_taps.py
-ANSWER = "answer.json"
+ANSWER, REPORTED = "answer.json", "reported.jsonl"
 LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers", "jinja2")
 LOCK_SECONDS = 600.0
 MANIFEST = "tiny_model.json"
@@ -49,6 +50,8 @@ class Question:
     settings: Mapping[str, Any]
     device: str
     steps: batches.Steps
+    reported: Sequence[Mapping[str, Any]] = ()
+    """Loss and gradient norm of the trainer, which settle close picks; see oracle/ties.py."""
 
     @property
     def key(self) -> str:
@@ -61,6 +64,7 @@ class Question:
             "settings": dict(self.settings),
             "source": _digest_of(self.settings.get("source")),
             "device": self.device,
+            "reported": [dict(figures) for figures in self.reported],
             "code": code_digest(),
             "versions": {name: version(name) for name in LIBRARIES},
         }
@@ -79,7 +83,11 @@ def consult(
         return OracleFacts(reason="the trainer shows no batches; it may call sweep_taps.batch")
     try:
         question = Question(checkpoint, taps, settings, device, batches.read([taps]))
-        return _kept(question, lambda: _asked(question, case_dir / FOLDER, run))
+        answer = _kept(question, lambda: _asked(question, case_dir / FOLDER, run))
+        if not hinges_on_a_pick(first.metrics.steps, answer):
+            return answer
+        again = replace(question, reported=_figures(first.metrics.steps))
+        return _kept(again, lambda: _asked(again, case_dir / FOLDER, run))
     except OracleError as error:
         return OracleFacts(reason=str(error), is_wrong=True)
 
@@ -87,6 +95,26 @@ def consult(
 def first_folder(first: LaunchFacts) -> Path:
     """A launch's folder, relative to its case's."""
     return Path(first.directory)
+
+
+def hinges_on_a_pick(ours: Sequence[Step], answer: OracleFacts) -> bool:
+    """Whether the trainer is off at a step from which on a pick could fall either way."""
+    steps, is_close = {step.step: step for step in ours}, False
+    for theirs in answer.steps:
+        is_close = is_close or bool((theirs.model_extra or {}).get("close_picks"))
+        if is_close and theirs.step in steps and _is_off(steps[theirs.step], theirs):
+            return True
+    return False
+
+
+def _is_off(ours: Step, theirs: Step) -> bool:
+    pairs = ((ours.loss, theirs.loss, 5e-7), (ours.grad_norm, theirs.grad_norm, 5e-6))
+    return any(a is not None and b is not None and not math.isclose(a, b, rel_tol=limit)
+               for a, b, limit in pairs)  # fmt: skip
+
+
+def _figures(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    return [{"step": s.step, "loss": s.loss, "grad_norm": s.grad_norm} for s in steps]
 
 
 def _kept(question: Question, ask: Callable[[], OracleFacts]) -> OracleFacts:
@@ -121,6 +149,10 @@ def _asked(question: Question, folder: Path, run: Run) -> OracleFacts:
         "-m", "oracle", str(question.checkpoint), str(question.taps), "--settings", str(chosen),
         "--device", question.device, "--out", str(answer),
     ]  # fmt: skip
+    if question.reported:
+        lines = "".join(json.dumps(dict(figures)) + "\n" for figures in question.reported)
+        write_text(folder / REPORTED, lines)
+        argv += ["--reported", str(folder / REPORTED)]
     last = max(question.steps)
     done = run(Launch(FOLDER, 1, last), Command(_torchrun(argv, folder)), folder)
     if done.exit_code != 0 or not answer.is_file():

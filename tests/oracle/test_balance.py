@@ -72,6 +72,18 @@ def test_of_equal_scores_the_first_are_picked_and_close_ones_are_counted() -> No
         assert mode.close == 1
 
 
+def test_a_close_pick_is_turned_by_its_number_and_its_gradient_with_it() -> None:
+    scores = torch.tensor([[3.0, 1.0], [2.0, 2.0 - 1e-6], [2.0, 2.0 - 1e-6]], requires_grad=True)
+    with FirstOfEquals([1]) as mode:
+        values, indices = scores.topk(1)
+    assert (indices.flatten().tolist(), mode.close) == ([0, 0, 1], 2)
+    values.sum().backward()  # type: ignore[no-untyped-call]
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    with FirstOfEquals([0]):
+        assert torch.topk(scores.T, 1, dim=0).indices.flatten().tolist() == [0, 1, 0]
+
+
 def test_different_scores_are_picked_as_torch_does() -> None:
     scores = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
     expected = torch.topk(scores, 8, dim=1)
