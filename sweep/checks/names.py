@@ -16,8 +16,11 @@ GATES = ("exit", "finite", "alive")
 
 FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
-    "cost": cost.LIMITED,
+    "cost": cost.LIMITED, "oracle": (*comparison.LIMITED, "lr"),
 }  # fmt: skip
+OF_GROUPS = ("parity", "drift", "oracle")
+"""Checks that compare gradient norms by group."""
+
 DEVICES = [one.value for one in Device if one is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word
 DTYPES = [one.value for one in Dtype]
@@ -65,7 +68,7 @@ def _is_figure(name: str, figure: str) -> bool:
     """Whether the check has it; a trainer may have groups of its own, but no misspelt ones."""
     known = FIGURES.get(name, ())
     group = figure.removeprefix(comparison.GROUP)
-    is_own = known is comparison.LIMITED and group != figure
+    is_own = name in OF_GROUPS and group != figure
     return figure in known or (
         is_own and not get_close_matches(group, comparison.GROUPS, cutoff=NEAR)
     )
