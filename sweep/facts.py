@@ -148,6 +148,18 @@ class JobEnd:
 DIED = JobEnd("the job died without leaving a result")
 
 
+class OracleFacts(BaseModel):
+    """What the oracle says the first launch should have computed (docs/oracle.md)."""
+
+    steps: list[Step] = Field(default_factory=list)
+    data: dict[str, Any] = Field(default_factory=dict)  # how the documents differ from the source
+    reason: str = ""  # why there is no answer
+    is_wrong: bool = False  # whether the reason speaks against the trainer's batches
+    seconds: float = 0.0
+    cpu_seconds: float | None = None
+    is_cached: bool = False  # another case with the same batches had asked
+
+
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
@@ -162,6 +174,7 @@ class Facts(BaseModel):
     # what the trainer was asked for: degrees, and the feature's settings
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
     launches: list[LaunchFacts] = Field(default_factory=list)
+    oracle: OracleFacts | None = None  # None: the adapter gives no definitions to ask with
     error: str | None = None  # what kept the harness from launching, or the job from ending
     interrupted: bool = False
 

@@ -42,10 +42,8 @@ a repeated gradient) or to be there at all.
 
 - Races that show once in many runs: a case runs once a night. `optim_offload_stale`,
   `act_offload_stale` and `grouped_rows_not_masked` are planted so that they show in every run.
-- What is wrong everywhere and from the start: parity holds layouts against one process of the
-  same code, and drift holds it against earlier nights; neither knows what is right. Packed rows
-  are held against documents computed one by one (`feature=unpacked`), and the trainer's own
-  tests compare with transformers.
+- What is wrong in transformers' own model code: the check `oracle` computes with it. What else
+  every layout has alike is the oracle's to see, in float32 and in the first launch of a case.
 - Faults smaller than rounding, where a case has no exact repeat (a resume on a CPU is one; layouts
   and accelerators add up in other orders), and in bfloat16 what bfloat16 rounds away: parity is
   exact in float32 only.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel, Field
 
@@ -88,6 +88,10 @@ class Trainer(Protocol):
 
     def server(self, settings: Settings) -> list[str] | None:
         """The program that can fork `command`'s ranks (sweep/run/warm.py), if there is one."""
+        return None
+
+    def oracle(self, settings: Settings) -> dict[str, Any] | None:
+        """How the trainer defines what it computes: oracle/settings.py; None: nobody has said."""
         return None
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:

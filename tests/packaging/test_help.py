@@ -16,7 +16,7 @@ NOT_TYPED = {"sft.warm.server", "sweep.run.supervisor", "sweep.slurm.nodes",
 
 def commands() -> list[str]:
     """Modules and files that can be run."""
-    packages = ("sweep", "sft", "hf_sft", "tiny_models")
+    packages = ("sweep", "sft", "hf_sft", "tiny_models", "oracle")
     files = [path for name in (*packages, "benchmarks", "scripts")
              for path in sorted((ROOT / name).rglob("*.py"))
              if 'if __name__ == "__main__":' in path.read_text()]  # fmt: skip
