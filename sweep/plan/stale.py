@@ -32,8 +32,10 @@ def unmatched(planned: Sequence[Planned]) -> list[str]:
     confs = _confs("trainer").items()
     trainers = [*(one.case.trainer for one in planned),
                 *(str(conf.get("name", stem)) for stem, conf in confs)]  # fmt: skip
-    return [f"{one}: it matches no case of any suite: correct or delete it" for one in entries
-            if not matching(ids, one.case) or not matching(trainers, one.trainer)]  # fmt: skip
+    found = [one for one in entries
+             if not matching(ids, one.case) or not matching(trainers, one.trainer)]  # fmt: skip
+    return [f"{one.place}: no case of any suite is {one.case} with trainer {one.trainer}:"
+            " correct or delete the entry" for one in found]  # fmt: skip
 
 
 def case_ids() -> Iterator[str]:

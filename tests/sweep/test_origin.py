@@ -119,7 +119,7 @@ def test_a_sweeps_servers_hand_on_the_commit_at_their_start(
     commits = iter([{"git_sha": "first"}, {"git_sha": "second"}])
     monkeypatch.setattr(provenance, "commit", lambda _: next(commits))
     servers = warm.Servers([], {}, Path("log"))
-    assert json.loads(servers.environment()[warm.COMMIT]) == {"git_sha": "first"}
+    assert json.loads(servers.addresses()[warm.COMMIT]) == {"git_sha": "first"}
 
 
 def test_our_own_code_is_told_apart_by_its_files(
