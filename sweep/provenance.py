@@ -101,8 +101,8 @@ def commit(folder: Path) -> dict[str, str]:
 
 def _digest_of(paths: Sequence[Path]) -> str:
     """Of files with their names, in that order; one that is not there is left out."""
-    found = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]
-    return digest(b"\0".join(found))
+    contents = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]
+    return digest(b"\0".join(contents))
 
 
 def _short(value: str) -> str:

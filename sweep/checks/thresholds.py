@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,11 +39,16 @@ class Threshold(BaseModel):
 
 
 class Table(BaseModel):
-    """check -> figure -> device -> dtype -> threshold; checks whose failures are only shown."""
+    """check -> figure -> device -> dtype -> threshold; and what is said of whole checks.
+
+    `advisory`: checks whose failures are only shown; `exact`: trainer -> devices on which its
+    correct resumes are equal to the bit.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     advisory: list[str] = Field(default_factory=list)
+    exact: dict[str, list[Literal["cpu", "cuda"]]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
@@ -77,6 +82,11 @@ def _find(check: str, figure: str, device: str, dtype: str) -> Threshold | None:
 def is_advisory(check: str) -> bool:
     """Whether the check's failures are shown and fail nothing."""
     return check in table().advisory
+
+
+def is_exact(case: Case) -> bool:
+    """Whether correct resumes of the case's trainer on its device are equal to the bit."""
+    return case.device in table().exact.get(case.trainer, [])
 
 
 def _merged(found: Any, over: Any) -> Any:
@@ -121,6 +131,7 @@ def table() -> Table:
 def _checked(found: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
     limits = found.copy() if isinstance(found, dict) else found
-    advisory = limits.pop("advisory", []) if isinstance(limits, dict) else []
+    of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
+                 if isinstance(limits, dict) and name in limits}  # fmt: skip
     with refusing(path):
-        return Table.model_validate({"advisory": advisory, "thresholds": limits})
+        return Table.model_validate(of_checks | {"thresholds": limits})

@@ -45,6 +45,12 @@ class Judgement(BaseModel):
     findings: list[Finding]
 
     @property
+    def words(self) -> str:
+        """The verdict as people read it: a pass that rests on no comparison says so."""
+        alone = self.verdict is Verdict.PASSED and any(one.alone for one in self.findings)
+        return f"{self.verdict.value}, not compared" if alone else self.verdict.value
+
+    @property
     def worst(self) -> Finding | None:
         """The first finding that speaks against the case; a known one only if nothing else does."""
         is_known = self.verdict is Verdict.KNOWN
@@ -81,6 +87,12 @@ def unavailable(case: Case, reason: str) -> Judgement:
     """The judgement of a case that cannot run here; it never counts as a pass."""
     finding = Finding(check="plan", outcome=Outcome.UNAVAILABLE, message=reason)
     return Judgement(case=case, verdict=Verdict.UNAVAILABLE, findings=[finding])
+
+
+def unreadable(case: Case, reason: str) -> Judgement:
+    """The judgement of a case whose files or records cannot be read; it fails the sweep."""
+    finding = Finding(check="facts", outcome=Outcome.INCONCLUSIVE, message=reason)
+    return Judgement(case=case, verdict=Verdict.INCONCLUSIVE, findings=[finding])
 
 
 def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
@@ -23,11 +23,15 @@ ABOUT = "about.json"  # in a launch's folder: what the trainer says that it runs
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of the trainer: its name and the steps it is expected to report."""
+    """One start of the trainer: its name and the steps it is expected to report.
+
+    A repeat has the name and folder of its own; the adapter is asked for the launch it repeats.
+    """
 
     name: str
     first_step: int
     last_step: int
+    repeats: Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,8 @@ class About(BaseModel):
     def read(cls, directory: Path) -> About:
         """Of the launch in `directory`; raises RequestError for a file that is none."""
         path = directory / ABOUT
-        try:
+        with refusing(f"{path.parent.name}/{ABOUT}"):
             return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
-        except ValidationError as error:
-            raise RequestError(f"{path.parent.name}/{ABOUT}: {reason(error)}") from None
 
 
 class Trainer(Protocol):
@@ -88,9 +90,17 @@ class Trainer(Protocol):
         """The program that can fork `command`'s ranks (sweep/run/warm.py), if there is one."""
         return None
 
+    def oracle(self, settings: Settings) -> dict[str, Any] | None:
+        """How the trainer defines what it computes: oracle/settings.py; None: nobody has said."""
+        return None
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""
         ...
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """The last of them, asked for all the time; 0 before the first."""
+        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
 
     def project(self, settings: Settings) -> Path | None:
         """The folder of its code, whose git commit is recorded; None: nobody knows."""
@@ -104,6 +114,23 @@ def train_and_resume(settings: Settings) -> list[Launch]:
         name = "resume" if number == 1 else f"resume_{number}"
         launches.append(Launch(name, step + 1, settings.steps))
     return launches
+
+
+def all_launches(trainer: Trainer, settings: Settings) -> list[Launch]:
+    """The case's launches, then all repeats that may become necessary (sweep/run/repeats.py)."""
+    whole, *resumed = trainer.launches(settings)
+    count = settings.noise.repeats if resumed or settings.noise.parity else 0
+    return [
+        whole,
+        *resumed,
+        *(_again(whole, number) for number in range(1, count + 1)),
+        *(_again(launch, number) for number in range(1, count) for launch in resumed),
+    ]
+
+
+def _again(launch: Launch, number: int) -> Launch:
+    name = f"{launch.name}_again" + (f"_{number}" if number > 1 else "")
+    return replace(launch, name=name, repeats=launch)
 
 
 def saves_at(settings: Settings, launch: Launch) -> int | None:

@@ -266,6 +266,17 @@ def test_the_command_gates_by_its_exit_code(
         assert said in capsys.readouterr().err
 
 
+def test_a_name_that_a_trainer_gave_steers_no_markdown(case: Make) -> None:
+    hostile = "x\n# Heading\n![image](https://example.org/a.png) <b> | `code`"
+    odd = Happening(frame="a.py:1", reason=hostile, ranks={"0": 1})
+    text = page.markdown(compared([case()], [case(breaks=[odd])]))
+    assert "\n# Heading" not in text
+    assert "![image](" not in text
+    assert "<b>" not in text
+    (line,) = (one for one in text.splitlines() if "Heading" in one)
+    assert "\\|" in line
+
+
 @pytest.mark.parametrize(
     ("verdict", "ran_well"),
     [("passed", True), ("known", True), ("unavailable", False), ("failed", False), ("new", False)],

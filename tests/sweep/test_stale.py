@@ -107,5 +107,5 @@ def test_a_sweep_says_so_before_it_runs(
     planned = plan([["arch=llama", "layout=single", f"outputs={tmp_path}"]], composed, CPU)
     (own / known_failures.FILE).write_text(FAILURE.format(case="llama-cp9_*", trainer="*"))
     conf_file._in_file.cache_clear()
-    Session(planned, CPU)
+    Session.begin(planned, CPU, live=False)
     assert "no case of any suite is llama-cp9_*" in capsys.readouterr().err

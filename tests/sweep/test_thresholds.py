@@ -127,6 +127,19 @@ def test_a_trainer_may_have_groups_of_its_own(file: Callable[[str], None], figur
     assert thresholds.configured("parity", figure, CASE) is not None
 
 
+def test_trainers_whose_resumes_are_exact_are_named_with_their_devices(
+    file: Callable[[str], None],
+) -> None:
+    file(f"{GOOD}\nexact: {{own: [cpu]}}\n")
+    own = CASE.model_copy(update={"trainer": "own"})
+    assert thresholds.is_exact(own)
+    assert not thresholds.is_exact(own.model_copy(update={"device": "cuda"}))
+    assert not thresholds.is_exact(CASE)
+    file(f"{GOOD}\nexact: {{own: [gpu]}}\n")
+    with pytest.raises(RequestError, match=r"exact\.own\.0: Input should be 'cpu' or 'cuda'"):
+        thresholds.table()
+
+
 def test_the_file_of_the_repository_can_be_read() -> None:
     ready()
 
