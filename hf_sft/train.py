@@ -12,7 +12,7 @@ from hf_sft import experts
 from hf_sft.observe import ObservedTrainer
 from sft.config import Config as SftConfig
 from sft.config import DataConfig, ModelConfig
-from sft.data import IGNORED, Row
+from sft.data import IGNORED, Row, digest_of_rows
 from sft.packing import packed_rows
 from sft.report import about
 
@@ -32,7 +32,7 @@ def train(config: Config) -> None:
         metrics=Path(config["metrics"]),
     )
     if trainer.is_world_process_zero():
-        about.write(Path(config["metrics"]).parent, packed, ("hf_sft", "sft"))
+        about.write(Path(config["metrics"]).parent, digest_of_rows(packed), ("hf_sft", "sft"))
     trainer.train(resume_from_checkpoint=config["resume_from"])
 
 

@@ -57,6 +57,8 @@ class Trainer:
     def run(self) -> None:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""
         metrics = path_in(self.config.output_dir)
+        if self.ranks.rank == 0:
+            about.write(metrics.parent, self.loader.digest)
         for batch in itertools.islice(self.loader, self.config.steps - self.step):
             is_profiled = self.step + 1 == self.config.profile_step and self.ranks.rank == 0
             with operators.counted(is_profiled) as counts:
@@ -240,7 +242,4 @@ def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
 
 def make_loader(config: Config, ranks: Ranks) -> Loader:
     """This rank's rows; ranks that share a sequence load the same."""
-    rows = packed_rows(config)
-    if ranks.rank == 0:
-        about.write(Path(config.output_dir), rows)
-    return Loader(rows, config.data, config.layout.dp_shard, ranks.dp_rank)
+    return Loader(packed_rows(config), config.data, config.layout.dp_shard, ranks.dp_rank)

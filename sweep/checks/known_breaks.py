@@ -30,7 +30,7 @@ class KnownBreak(OfCases):
         return in_frame and re.search(self.reason, found.reason) is not None
 
     def __str__(self) -> str:
-        return f"{self.frame}: {self.reason} ({self.issue or self.why}; case: {self.case})"
+        return f"{self.frame}: {self.reason} ({self.issue or self.why})"
 
 
 def of_case(case: Case) -> list[KnownBreak]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from sweep.checks import CHECKS, comparison, cost, resume, thresholds
+from sweep.checks import CHECKS, comparison, cost, oracle, resume, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError, unknown
 from sweep.files import choices_of
@@ -16,11 +16,8 @@ GATES = ("exit", "finite", "alive")
 
 FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
-    "cost": cost.LIMITED, "oracle": (*comparison.LIMITED, "lr"),
+    "oracle": oracle.LIMITED, "cost": cost.LIMITED,
 }  # fmt: skip
-OF_GROUPS = ("parity", "drift", "oracle")
-"""Checks that compare gradient norms by group."""
-
 DEVICES = [one.value for one in Device if one is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word
 DTYPES = [one.value for one in Dtype]
@@ -68,7 +65,7 @@ def _is_figure(name: str, figure: str) -> bool:
     """Whether the check has it; a trainer may have groups of its own, but no misspelt ones."""
     known = FIGURES.get(name, ())
     group = figure.removeprefix(comparison.GROUP)
-    is_own = name in OF_GROUPS and group != figure
+    is_own = f"{comparison.GROUP}norm" in known and group != figure
     return figure in known or (
         is_own and not get_close_matches(group, comparison.GROUPS, cutoff=NEAR)
     )

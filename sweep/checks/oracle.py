@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.comparison import LIMITED as COMPARED
 from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Pair, Series, series
 from sweep.errors import RequestError
@@ -18,6 +19,8 @@ from sweep.facts import Facts, LaunchFacts, Metrics, OracleFacts
 
 NAME = "the oracle"
 TURNED = "turned_picks"
+LIMITED = (*COMPARED, "lr")
+"""What may have a threshold."""
 
 
 class Opinion(Comparison):

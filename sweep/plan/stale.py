@@ -32,8 +32,10 @@ def unmatched(planned: Sequence[Planned]) -> list[str]:
     confs = _confs("trainer").items()
     trainers = [*(case.case.trainer for case in planned),
                 *(str(conf.get("name", stem)) for stem, conf in confs)]  # fmt: skip
-    return [f"{entry}: it matches no case of any suite: correct or delete it" for entry in entries
-            if not matching(ids, entry.case) or not matching(trainers, entry.trainer)]  # fmt: skip
+    stale = [entry for entry in entries
+             if not matching(ids, entry.case) or not matching(trainers, entry.trainer)]  # fmt: skip
+    return [f"{entry.place}: no case of any suite is {entry.case} with trainer {entry.trainer}:"
+            " correct or delete the entry" for entry in stale]  # fmt: skip
 
 
 def case_ids() -> Iterator[str]:

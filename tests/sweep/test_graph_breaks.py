@@ -148,7 +148,7 @@ def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
     assert found.outcome is Outcome.PASS
     assert found.message == (
         f"no longer broken, delete {tmp_path.name}/known_graph_breaks.yaml line 1:"
-        " sft/moe/experts.py:*: Data-dependent (https://x/1; case: llama-*)"
+        " sft/moe/experts.py:*: Data-dependent (https://x/1)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
     assert finding(compiled_facts(timed_out=True)).message == ""
