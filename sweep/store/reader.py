@@ -178,8 +178,8 @@ class Reader:
         with self.location.answering(what):
             try:
                 return facts_file.parse(self._text(run.info.artifact_uri, FACTS), what), ""
-            except RequestError as error:  # damaged, or of a newer schema
-                return None, str(error)
+            except (RequestError, UnicodeDecodeError) as error:  # damaged, or of a newer schema
+                return None, f"{FACTS} of run {run.info.run_id} cannot be read: {error}"
             except Exception:
                 if self._has(run.info.artifact_uri, FACTS):
                     raise

@@ -150,23 +150,27 @@ def test_one_damaged_result_does_not_keep_the_others_from_being_recorded(
     assert "lost is left out: " in capsys.readouterr().err
 
 
-def damage(outputs: Path, case_id: str) -> None:
+def damage(outputs: Path, case_id: str, content: bytes) -> None:
     """The facts of a case as the store has them."""
     reader = Reader.at(outputs)
     (case,) = (one for one in reader.cases(reader.find("latest")) if one.case_id == case_id)
     (path,) = (outputs / "artifacts").glob(f"**/{case.run_id}/artifacts/facts.json")
-    path.write_text('{"sweep_id": 1}')
+    path.write_bytes(content)
 
 
+@pytest.mark.parametrize(
+    "content", [b'{"sweep_id": 1}', b"{", b"\xff\xfe", b'{"schema_version": 99}']
+)
 def test_facts_damaged_in_the_store_are_inconclusive_for_their_case_alone(
-    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     record(outputs, make_facts(), named(make_facts(), "broken"))
-    damage(outputs, "broken")
+    damage(outputs, "broken", content)
     assert judge_again(outputs) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "1 passed, 1 inconclusive" in said
-    assert "is damaged: " in said
+    assert "facts.json of run" in said
+    assert "cannot be read: " in said
 
 
 def foreign_run(outputs: Path, **tags: str) -> str:
