@@ -121,6 +121,13 @@ def test_a_case_that_cannot_be_identified_is_left_out_of_what_is_resumed(
         Earlier(two_ended).narrowed({}, composed, Machine())
 
 
+def test_a_result_of_a_newer_version_is_not_run_again(two_ended: Path) -> None:
+    path = two_ended / "qwen3-single-base" / "facts.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(RequestError, match="update trainer-sweep"):
+        Earlier(two_ended).is_to_run("qwen3-single-base")
+
+
 def test_a_damaged_result_beside_a_resumed_part_is_told_from_the_store(
     two_ended: Path, planned: list[Planned], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,9 +165,7 @@ def damage(outputs: Path, case_id: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "content", [b'{"sweep_id": 1}', b"{", b"\xff\xfe", b'{"schema_version": 99}']
-)
+@pytest.mark.parametrize("content", [b'{"sweep_id": 1}', b"{", b"\xff\xfe"])
 def test_facts_damaged_in_the_store_are_inconclusive_for_their_case_alone(
     outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
