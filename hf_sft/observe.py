@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+import sweep_taps
 from hf_sft import experts
 from sft import data
 from sft.report import shards
@@ -36,7 +37,19 @@ class ObservedTrainer(Trainer):
             for i in range(len(batch["labels"]))
         ]
         self.tokens += int((batch["labels"] != data.IGNORED).sum())
+        sweep_taps.batch(
+            self.state.global_step + 1, **batch, labels_of="token", padding=filling(batch)
+        )
         return super().training_step(model, inputs, *args)
+
+
+def filling(rows: data.Row) -> Tensor:
+    """[rows, seq] which tokens fill a row up: its last document, of one token, without a label."""
+    tokens, positions = rows["input_ids"], rows["position_ids"]
+    documents = (positions == 0).cumsum(1)
+    last = documents == documents[:, -1:]
+    is_filling = (tokens == tokens[:, -1:]) & (rows["labels"] == data.IGNORED)
+    return last & (is_filling | ~last).all(1, keepdim=True)
 
 
 class Reporter(TrainerCallback):

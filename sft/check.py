@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from sft import config, kernels
+from sft import config, faults, kernels
 from sft.errors import ConfigError, UnfitError
 
 Answer = dict[str, Any] | None
@@ -70,6 +70,8 @@ def check(item: object) -> None:
     assumed = {key: item[key] for key in item if key == "assume"}
     asked = parsed(json.dumps({key: item[key] for key in item if key not in assumed}))
     about = assumption(json.dumps(assumed))
+    if asked.fault is not None:
+        faults.parse(asked.fault)
     if about.device is not None:
         kernels.check_device(asked.model, about.device)
     if about.layers is not None:

@@ -186,7 +186,6 @@ def check(config: Config) -> None:
     check_memory(config.memory, layout, config.model.dtype)
     check_ranges(config)
     check_kernels(config.model)
-    check_fault(config.fault)
     if config.model.dtype not in DTYPES:
         raise ConfigError(f"model.dtype={config.model.dtype} must be one of {', '.join(DTYPES)}")
     if data.seq_len % layout.cp:
@@ -229,14 +228,6 @@ def check_ranges(config: Config) -> None:
             "data.packed=false computes documents one by one, of which ranks have different "
             "numbers; use layout.dp_shard=1 and layout.cp=1"
         )
-
-
-def check_fault(fault: str | None) -> None:
-    """Reject a fault that there is not, or not in that strength; raises `ConfigError`."""
-    if fault is not None:
-        from sft.faults.registry import parse as parse_fault  # nothing of it is there otherwise
-
-        parse_fault(fault)
 
 
 def check_kernels(model: ModelConfig) -> None:

@@ -13,14 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import set_seed
 
+import sweep_taps
 from sft import checkpoint, data, model
 from sft.accumulation import Sums
 from sft.config import Config
+from sft.context import choices
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.kernels import check_device
 from sft.memory import apply
-from sft.moe import balance, choices
+from sft.moe import balance
 from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks
@@ -68,6 +70,7 @@ class Trainer:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
         started, worked = time.perf_counter(), time.process_time()
         self.step += 1
+        self.show(batch)
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
         self.balance.start(batch["padding"])
@@ -99,6 +102,18 @@ class Trainer:
             "fault": self.config.fault,
             **self.evidence(batch, gradient),
         }
+
+    def show(self, batch: Row) -> None:
+        """This rank's slice of its rows to whoever asked for batches."""
+        if not sweep_taps.is_on():
+            return
+        mine = {key: slice_of(x, self.ranks.cp_group) for key, x in batch.items()}
+        length = mine["input_ids"].shape[1]
+        place = 0 if self.ranks.cp_group is None else self.ranks.cp_group.rank()
+        sweep_taps.batch(
+            self.step, mine["input_ids"], mine["labels"], mine["position_ids"],
+            padding=mine.get("padding"), part=(self.ranks.dp_rank, place * length),
+        )  # fmt: skip
 
     def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
         """Forward and backward by micro-batches; returns this rank's share of the mean loss.

@@ -118,8 +118,18 @@ class LaunchFacts(BaseModel):
     rank_tail: str = ""  # the end of that rank's log
     log_tail: str = ""  # the end of the launcher's log, kept where it failed
     stopped: int = 0  # processes that were still there at the end, and were killed
+    stopped_commands: list[str] = Field(default_factory=list)  # their command lines
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
+
+    @property
+    def left_behind(self) -> str:
+        """What it left running where it ended by itself, which was killed; empty if nothing."""
+        if not self.stopped or self.timed_out or self.exit_code is None:
+            return ""
+        count = f"{self.stopped} process{'' if self.stopped == 1 else 'es'}"
+        shown = ", ".join(dict.fromkeys(self.stopped_commands[:3]))
+        return f"{self.name}: left {count} running, which had to be killed: {shown}"
 
     @property
     def ended_well(self) -> bool:
@@ -138,6 +148,18 @@ class JobEnd:
 DIED = JobEnd("the job died without leaving a result")
 
 
+class OracleFacts(BaseModel):
+    """What the oracle says the first launch should have computed (docs/oracle.md)."""
+
+    steps: list[Step] = Field(default_factory=list)
+    data: dict[str, Any] = Field(default_factory=dict)  # how the documents differ from the source
+    reason: str = ""  # why there is no answer
+    is_wrong: bool = False  # whether the reason speaks against the trainer's batches
+    seconds: float = 0.0
+    cpu_seconds: float | None = None
+    is_cached: bool = False  # another case with the same batches had asked
+
+
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
@@ -152,6 +174,7 @@ class Facts(BaseModel):
     # what the trainer was asked for: degrees, and the feature's settings
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
     launches: list[LaunchFacts] = Field(default_factory=list)
+    oracle: OracleFacts | None = None  # None: the adapter gives no definitions to ask with
     error: str | None = None  # what kept the harness from launching, or the job from ending
     interrupted: bool = False
 
@@ -232,6 +255,14 @@ def _schema_of(text: str | bytes) -> int:
         return int(json.loads(text)["schema_version"])
     except (ValueError, KeyError, TypeError):
         return 0
+
+
+def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:
+    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep."""
+    try:
+        return load(case_dir), ""
+    except (RequestError, OSError) as error:
+        return None, str(error)
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

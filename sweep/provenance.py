@@ -28,6 +28,7 @@ COMPARED = (
     "git_dirty",
     "trainer-sweep",
     "sweep_code",  # our own files
+    "tiny_models_code",
     "thresholds",
     "known_failures",
     "python",
@@ -78,8 +79,9 @@ def rules(config_dir: str | None) -> dict[str, str]:
 
 @cache
 def own_code() -> dict[str, str]:
-    """The digest of this package's files, as this process imported them at its start."""
-    return {"sweep_code": _digest_of(sorted((ROOT / "sweep").rglob("*.py")))}
+    """Digests of our files: of what plans and judges, and of what makes checkpoints."""
+    return {f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
+            for name in ("sweep", "tiny_models")}  # fmt: skip
 
 
 def commit(folder: Path) -> dict[str, str]:
@@ -99,8 +101,8 @@ def commit(folder: Path) -> dict[str, str]:
 
 def _digest_of(paths: Sequence[Path]) -> str:
     """Of files with their names, in that order; one that is not there is left out."""
-    found = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]
-    return digest(b"\0".join(found))
+    contents = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]
+    return digest(b"\0".join(contents))
 
 
 def _short(value: str) -> str:

@@ -1,7 +1,9 @@
 """Launchers: the submitit plugin's own, with a bound on what runs at once."""
 
 import os
+import shlex
 import signal
+import sys
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -99,9 +101,15 @@ class SlotLauncher(Observed, LocalLauncher):
             folder=folder / ".submitit" / "%j",
             cluster=self._EXECUTOR,
             local_max_num_timeout=0,  # a case is never run again unasked
+            local_python=job_python(),
         )
         executor.update_parameters(**params)
         return executor
+
+
+def job_python() -> str:
+    """The Python of a job; where it is started may have packages with the names of ours."""
+    return f"{shlex.quote(sys.executable)} -P"
 
 
 @contextmanager

@@ -19,11 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sft.context import windows
+from sft.context import choices, windows
 from sft.context.exchange import gather
 from sft.context.replace import modeling_module, replace_forwards
 from sft.context.sequence import Sequence
-from sft.moe import choices
 from sft.report import counters
 
 Rotary = tuple[Tensor, Tensor]

@@ -21,4 +21,5 @@ if __name__ == "__main__":
     for fault in FAULTS.values():
         strengths = ", ".join(f"{value:g}" for value in fault.strengths)
         print(f"{fault.name}[:{fault.strength}] ({strengths})" if strengths else fault.name)
-        print(textwrap.indent(f"{fault.breaks}\nas in {', '.join(fault.seen)}", "    "))
+        seen = f"\nas in {', '.join(fault.seen)}" if fault.seen else ""
+        print(textwrap.indent(f"{fault.breaks}{seen}", "    "))

@@ -23,7 +23,7 @@ class Fault:
     """The module of `sft.faults` that has the function."""
     name: str
     seen: tuple[str, ...]
-    """Public reports of something alike."""
+    """Public reports of something alike; none where it is what the oracle is there for."""
     strength: str = ""
     """What the number after the colon is."""
     strengths: tuple[float, ...] = ()
@@ -51,6 +51,8 @@ compiler = partial(Fault, "compiler")
 optimizing = partial(Fault, "optimizing")
 offload = partial(Fault, "offload")
 processes = partial(Fault, "processes")
+formulas = partial(Fault, "formulas")
+documents = partial(Fault, "documents")
 
 CATALOGUE = (
     reduction("ep_grad_scaled", ("hf#48687", "ds#5259"), "factor", (2, 1.01)),
@@ -157,6 +159,39 @@ CATALOGUE = (
     processes("rank_dies_at_save", ("pt#143536",), "rank", (0, 1)),
     processes("rng_same_on_ranks", ("hf#31412",)),
     processes("slow_step", ("hf#48185",), "times the forward pass", (16, 8)),
+    documents("prompt_trained", (), "share of the rows", (1, 0.05)),
+    documents("labels_not_shifted", ("hf#48493",), "share of the rows", (1, 0.05)),
+    documents("answer_start_not_trained", ("hf#36607",), "share of the rows", (1, 0.05)),
+    documents("answer_end_not_trained", ("hf#36607",), "share of the rows", (1, 0.05)),
+    documents("template_token_wrong", (), "share of the rows", (1, 0.05)),
+    documents("documents_cut_short", (), "share of the rows", (1, 0.05)),
+    documents("documents_reordered", (), "share of the rows", (1, 0.2)),
+    documents("rows_all_the_same", ()),
+    formulas("rope_base_wrong", (), "share by which the base is too large", (1, 0.0006)),
+    formulas("rope_scaling_wrong", (), "share by which positions are stretched", (1, 2e-05)),
+    formulas("sinks_lowered", ("pt#152261",), "by how much a sink is lower", (10000.0, 0.0001)),
+    formulas("attention_bf16", (), "share of the heads", (1, 0.25)),
+    formulas("attention_scale_wrong", (), "share", (0.1, 8e-05)),
+    formulas("norm_epsilon_wrong", (), "factor", (10, 1.04)),
+    formulas("experts_permuted", ("am#2682", "mc#5844"), "experts", (8, 2)),
+    formulas("router_weights_scaled", (), "share", (0.5, 2e-05)),
+    formulas("indexer_picks_fewer", (), "share of the keys", (0.5, 0.02)),
+    formulas("residual_bf16", (), "share of the layers", (1, 0.01)),
+    formulas("weights_through_bf16", (), "share of the tensors", (1, 0.05)),
+    formulas("logits_scaled", (), "share", (0.1, 1.5e-05)),
+    losses("loss_mean_of_rows", ("prime#1957",), "share", (1, 1e-05)),
+    losses("z_loss_left_on", (), "coefficient", (0.0001, 2.5e-07)),
+    losses("label_smoothing_left_on", (), "share", (0.1, 2e-05)),
+    losses("loss_in_bf16", ()),
+    optimizing("decay_everywhere", ()),
+    optimizing("decay_nowhere", (), "share of the tensors", (1, 0.05)),
+    optimizing("beta1_wrong", (), "how much smaller", (0.1, 0.0002)),
+    optimizing("beta2_wrong", (), "how much smaller", (0.049, 0.001)),
+    optimizing("adam_epsilon_wrong", (), "epsilon", (1e-05, 3e-08)),
+    optimizing("bias_correction_skipped", (), "share", (1, 2.5e-05)),
+    optimizing("warmup_off_by_one", (), "steps", (1, -1)),
+    optimizing("rate_not_as_reported", (), "share", (0.1, 3e-05)),
+    optimizing("clip_limit_wrong", (), "factor on the limit, 0 for none", (0, 1.00002)),
 )
 
 FAULTS = {fault.name: fault for fault in CATALOGUE}

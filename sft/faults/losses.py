@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
+from sft import loop
+from sft.data import IGNORED
 from sft.faults.patching import Plant
 from sft.loop import Trainer
 from sft.moe.balance import AuxiliaryLoss
@@ -79,3 +83,41 @@ def labels_shifted_twice(at: Plant) -> None:
         "            shifted = int(labels.shape[1] * _planted.strength)\n"
         "            labels[:, :shifted] = labels.roll(-1, 1)[:, :shifted]",
     )
+
+
+def loss_mean_of_rows(at: Plant) -> None:
+    """The loss is the mean of the micro-batches' means, not that of the tokens."""
+    at.edit(
+        Trainer,
+        "accumulate",
+        LOSS,
+        "own = (labels != IGNORED).sum().clamp(min=1) * self.config.data.global_batch\n"
+        "            own = own / self.config.data.micro_batch\n"
+        "            inverse = torch.lerp(1 / tokens, 1 / own, _planted.strength)\n"
+        "            loss = token_losses(logits, labels) * inverse",
+    )
+
+
+def z_loss_left_on(at: Plant) -> None:
+    """A z-loss is added that nobody asked for."""
+
+    def add(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        squares = logits.flatten(0, 1).float().logsumexp(-1).square()
+        return loss + at.strength * squares[labels.flatten() != IGNORED].sum()
+
+    at.after(loop, "token_losses", add)
+
+
+def label_smoothing_left_on(at: Plant) -> None:
+    """Labels are smoothed, as for another run."""
+    at.edit(
+        loop,
+        "token_losses",
+        "ignore_index=IGNORED",
+        "ignore_index=IGNORED, label_smoothing=_planted.strength",
+    )
+
+
+def loss_in_bf16(at: Plant) -> None:
+    """Cross entropy is computed from logits in bfloat16."""
+    at.edit(loop, "token_losses", ".float()", ".bfloat16().float()")

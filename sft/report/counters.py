@@ -8,7 +8,7 @@
 | `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
 | `ep_tokens_computed` | tokens that its experts computed |
 | `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |
-| `choices_fingerprint` | which experts and keys were chosen: see `sft/moe/choices.py` |
+| `choices_fingerprint` | which experts and keys were chosen: see `sft/context/choices.py` |
 | `flex_attention_calls` | attention layers computed by FlexAttention, recomputed ones included |
 | `fla_calls` | gated delta nets computed by flash-linear-attention, recomputed ones included |
 | `recomputed_layers` | decoder layers computed again by activation checkpointing |

@@ -19,7 +19,8 @@ NOT_COMPUTED = (
     "launch",  # how the trainer is started, for how long, beside how many others
     "noise",  # how often it is started again
     "outputs", "sweep_id", "case_id", "gpus",  # where it runs
-    "suite", "shard", "resume_sweep", "rerun", "references", "plan", "detach",  # of the whole sweep
+    "suite", "shard", "resume_sweep", "rerun", "references", "host_gone",  # about the sweep
+    "plan", "detach",
     "trainer.project", "trainer.python",  # where its code is; which code it was is provenance
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan
 )  # fmt: skip

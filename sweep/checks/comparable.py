@@ -8,7 +8,7 @@ reported and forbids nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -38,11 +38,19 @@ def unlike(before: Facts, now: Facts, free: Axes = ()) -> str:
 
     `free` names settings, groups of settings, `checkpoint` or `data` that may differ.
     """
-    differences = list(_differences(before, now, free))
-    if differences:
-        more = len(differences) - NAMED
-        return ", ".join(differences[:NAMED]) + (f" and {more} more" if more > 0 else "")
-    return _unknown(before, now)
+    return known_differences(before, now, free) or _unknown(before, now)
+
+
+def known_differences(before: Facts, now: Facts, free: Axes = ()) -> str:
+    """The same, where it is recorded how they differ; empty where nothing is known of it."""
+    return _named(list(_differences(before, now, free)))
+
+
+def known_by_tags(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """The same, of two runs in a store of which one never ran and has no facts."""
+    labels = [name for name in LABELS if name in before and name in now]
+    return _named([f"{LABELS[name]} {before[name]} > {now[name]}" for name in labels
+                   if before[name] != now[name]])  # fmt: skip
 
 
 def moved(before: Facts, now: Facts) -> list[str]:
@@ -61,6 +69,11 @@ def fits(tags_of_run: Mapping[str, str], tags_of_case: Mapping[str, str]) -> boo
     """Whether a run in a store is of the same case and the same settings, by their tags."""
     pairs = ((tags_of_run.get(key), tags_of_case.get(key)) for key in ("case_id", "identity"))
     return all(value is not None and value == other for value, other in pairs)
+
+
+def _named(differences: Sequence[str]) -> str:
+    more = f" and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
+    return ", ".join(differences[:NAMED]) + more
 
 
 def _differences(before: Facts, now: Facts, free: Axes) -> Iterator[str]:

@@ -74,12 +74,14 @@ EVIDENCE = (
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail on the first counter that shows a layout or a feature off; inconclusive without it."""
     unseen: list[str] = []
+    partly: list[str] = []
     trained = [launch for launch in facts.launches if launch.metrics.steps]
     for launch in trained:
         for evidence in EVIDENCE:
             if not evidence.expected(facts.asked):
                 continue
             problem = _problem(evidence, launch, facts.asked)
+            partly += _reported_in_part(evidence, launch)
             if problem is None:
                 unseen.append(evidence.counter)
             elif problem:
@@ -89,6 +91,8 @@ def check(facts: Facts, _context: Context) -> Finding:
             return _finding(Outcome.FAIL, f"{launch.name}: {wrong}", launch.directory)
     if not trained:  # a crash is no trainer that keeps silent
         return _finding(Outcome.INCONCLUSIVE, "no step was reported")
+    if partly:
+        return _finding(Outcome.INCONCLUSIVE, partly[0])
     if unseen:
         names = ", ".join(dict.fromkeys(unseen))
         message = f"the trainer does not report {names}"
@@ -110,6 +114,14 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
     if not failed or (len(failed) < len(steps) and not evidence.every_step):
         return ""
     return f"{evidence.otherwise} ({evidence.counter} at step {failed[0]})"
+
+
+def _reported_in_part(evidence: Evidence, launch: LaunchFacts) -> list[str]:
+    """What a counter leaves open that some steps lack: the layout may have been off in them."""
+    lacking = [one.step for one in launch.metrics.steps if evidence.counter not in one.counters]
+    if not evidence.every_step or len(lacking) in (0, len(launch.metrics.steps)):
+        return []
+    return [f"{launch.name}: no {evidence.counter} at step {lacking[0]}, one of {len(lacking)}"]
 
 
 def _other_fault(launch: LaunchFacts, asked: str | None) -> str:

@@ -64,14 +64,16 @@ def _nothing_compiled(facts: Facts) -> str:
 
 def _never_settles(launch: LaunchFacts) -> bool:
     """By the trainer's count of each step, where it reports one: the log knows of no steps."""
-    later = [_count(step) for step in launch.metrics.steps[1:]]
+    later = launch.metrics.steps[1:]
     second_half = later[len(later) // 2 :]
-    return len(later) >= SETTLED and sum(count > 0 for count in second_half) >= TOO_OFTEN
+    return len(later) >= SETTLED and sum(map(_recompiled_in, second_half)) >= TOO_OFTEN
 
 
-def _count(step: Step) -> float:
+def _recompiled_in(step: Step) -> bool:
+    """On any rank; a count that is NaN is not none."""
     counted = step.counters.get("recompiles", 0)
-    return float(max(counted, default=0) if isinstance(counted, list) else counted)
+    counts = counted if isinstance(counted, list) else [counted]
+    return any(not float(count) <= 0 for count in counts)
 
 
 def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Iterator[str]:

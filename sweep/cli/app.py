@@ -15,10 +15,10 @@ from omegaconf import DictConfig, open_dict
 from sweep import schema
 from sweep.cli import completion
 from sweep.cli.complaints import one_line
-from sweep.cli.terminal import steady
+from sweep.cli.terminal import check_linux, steady
 from sweep.cli.usage import usage
 from sweep.errors import RequestError, told
-from sweep.files import conf_dir
+from sweep.files import conf_dir, config_dir_of, reading_also
 
 schema.register()
 
@@ -26,21 +26,31 @@ schema.register()
 def main() -> int:
     """Run Hydra on the command line; returns the exit code: 0, 1, 2 or 3 (or 130, interrupted)."""
     steady()
-    if {"--help", "-h"} & set(sys.argv[1:]):
+    try:
+        check_linux()
+        own, _ = config_dir_of(sys.argv[1:])
+        with reading_also(own):
+            return _run(sys.argv[1:])
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 2
+    except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
+        return _answer(error)
+
+
+def _run(argv: list[str]) -> int:
+    if {"--help", "-h"} & set(argv):
         print(usage())
         return 0
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
     task = Task()
     run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
     try:
-        if completion.FLAGS & set(sys.argv[1:]):
-            completion.answer(sys.argv[1:], run)
+        if completion.FLAGS & set(argv):
+            completion.answer(argv, run)
         else:
-            sys.argv[1:] = options_first(sys.argv[1:])
+            sys.argv[1:] = options_first(argv)
             run()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 2
-    except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
+    except Exception as error:  # noqa: BLE001  # while the folder of one's own is known
         return _answer(error)
     return task.exit_code
 

@@ -77,7 +77,7 @@ class Page:
         """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
         both = [row.facts for row in self.rows if row.facts]
-        moved += [one for facts in both for one in comparable.moved(*facts)]
+        moved += [change for facts in both for change in comparable.moved(*facts)]
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
             f"head {self.head.sweep_id} ({self.head.experiment})",
@@ -103,17 +103,17 @@ def show(page: Page, console: Console) -> None:
         for line in lines:
             say(console, printable(line), style)
         for folder in page.folders if title == REGRESSIONS else ():
-            say_whole(console, "look in", folder)
+            say_whole(console, "look in", printable(folder))
     console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
 
 
 def markdown(page: Page) -> str:
     """The comparison as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
-    lines += [f"- {line}" for line in page.heads]
+    lines += [f"- {escaped(line)}" for line in page.heads]
     for title, _, messages in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in messages)]
-        lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
+        lines += [f"- look in {_code(folder)}" for folder in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", LEGEND, "", *table(COLUMNS, map(_values, page.rows))]
     return "\n".join(lines) + "\n"
 
@@ -151,3 +151,8 @@ def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
     for case in cases:
         bad = "" if is_good(case) else f", {verdict_of(case)}"
         yield f"{case.case_id}: in the {where} alone{bad}"
+
+
+def _code(text: str) -> str:
+    """A path in one piece, whatever is in it."""
+    return f"`{printable(text).replace('`', ' ').replace(chr(10), ' ')}`"

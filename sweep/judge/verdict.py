@@ -89,6 +89,12 @@ def unavailable(case: Case, reason: str) -> Judgement:
     return Judgement(case=case, verdict=Verdict.UNAVAILABLE, findings=[finding])
 
 
+def unreadable(case: Case, reason: str) -> Judgement:
+    """The judgement of a case whose files or records cannot be read; it fails the sweep."""
+    finding = Finding(check="facts", outcome=Outcome.INCONCLUSIVE, message=reason)
+    return Judgement(case=case, verdict=Verdict.INCONCLUSIVE, findings=[finding])
+
+
 def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | None:
     try:
         return check(facts, context)

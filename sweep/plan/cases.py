@@ -1,4 +1,4 @@
-"""Combinations of overrides -> an ordered list of cases, each there once."""
+"""Combinations of overrides -> an ordered list of cases without duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweep.schema import LaunchMode, Settings
 from sweep.trainers.base import Trainer
 
 Compose = Callable[[Sequence[str]], DictConfig]
-NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
+NAMED = ("arch", "layout", "feature", "fault")  # always part of a case's id
 
 
 def plan(
@@ -101,8 +101,6 @@ def _reasons(trainer: Trainer, cases: Sequence[Settings]) -> dict[str, str | Non
 
 def _not_started(trainer: Trainer, settings: Settings) -> str | None:
     """What the adapter has no way to start."""
-    if settings.fault is not None and settings.trainer.adapter != "sft":
-        return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
     return None
@@ -126,14 +124,14 @@ def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str 
 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
-    """The keys with more than one value, or said in some combinations only, that no id has yet."""
-    said = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = {key for one in said for key in one if key not in NAMED}
-    return {key for key in keys if len({one.get(key) for one in said}) > 1}
+    """Override keys that differ between combinations and are not part of the id."""
+    combined = [dict(_pair(override) for override in overrides) for overrides in combinations]
+    keys = {key for values in combined for key in values if key not in NAMED}
+    return {key for key in keys if len({values.get(key) for values in combined}) > 1}
 
 
 def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
-    """What a case's id says of the keys that vary."""
+    """The part of a case's id that holds its values of the keys that vary."""
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 

@@ -13,8 +13,8 @@ KEY = "hydra.job.env_set"
 
 def of(config: DictConfig) -> dict[str, str]:
     """The variables of a composed case."""
-    found = OmegaConf.select(config, KEY)
-    return {} if found is None else {str(key): str(value) for key, value in found.items()}
+    variables = OmegaConf.select(config, KEY)
+    return {} if variables is None else {str(key): str(value) for key, value in variables.items()}
 
 
 def as_overrides(variables: Mapping[str, str]) -> list[str]:

@@ -52,7 +52,7 @@ class Request:
         if chosen is not None and not chosen.rows:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
-        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
+        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
         if earlier is not None and config.references:
             raise RequestError("references=true: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
@@ -89,6 +89,10 @@ class Request:
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
+        if self.rows:
+            planned = [one for one in planned if suite.is_chosen(one.case, one.overrides, chosen)]
+            if not planned:
+                raise suite.nothing(chosen)
         if self.references:
             planned = references.added(
                 planned, lambda words: plan([words], compose, machine, varying)[0]

@@ -28,12 +28,12 @@ def unmatched(planned: Sequence[Planned]) -> list[str]:
     entries: list[OfCases] = [*known_failures.entries(), *known_breaks.entries()]
     if not entries:
         return []
-    ids = [*(one.case.id for one in planned), *case_ids()]
+    ids = [*(case.case.id for case in planned), *case_ids()]
     confs = _confs("trainer").items()
-    trainers = [*(one.case.trainer for one in planned),
+    trainers = [*(case.case.trainer for case in planned),
                 *(str(conf.get("name", stem)) for stem, conf in confs)]  # fmt: skip
-    return [f"{one}: it matches no case of any suite: correct or delete it" for one in entries
-            if not matching(ids, one.case) or not matching(trainers, one.trainer)]  # fmt: skip
+    return [f"{entry}: it matches no case of any suite: correct or delete it" for entry in entries
+            if not matching(ids, entry.case) or not matching(trainers, entry.trainer)]  # fmt: skip
 
 
 def case_ids() -> Iterator[str]:
@@ -43,19 +43,20 @@ def case_ids() -> Iterator[str]:
         combinations = suite.combinations({}, conf.get("rows") or [])
         varying = varying_keys(combinations)
         for overrides in combinations:
-            said = dict(one.split("=", 1) for one in overrides)
-            arch, layout = archs.get(said.get("arch", "")), layouts.get(said.get("layout", ""))
+            values = dict(override.split("=", 1) for override in overrides)
+            arch, layout = archs.get(values.get("arch", "")), layouts.get(values.get("layout", ""))
             if arch and layout:
-                yield _id(said, arch, layout) + suffix(overrides, varying)
+                yield _id(values, arch, layout) + suffix(overrides, varying)
 
 
-def _id(said: Mapping[str, str], arch: Conf, layout: Conf) -> str:
-    degrees = {one.name: layout[one.name] for one in fields(LayoutConf) if one.name in layout}
+def _id(values: Mapping[str, str], arch: Conf, layout: Conf) -> str:
+    keys = [field.name for field in fields(LayoutConf)]
+    degrees = {key: layout[key] for key in keys if key in layout}
     ep = degrees["ep"] if arch.get("moe") else 1
-    fault = said.get("fault", "null").strip("'")
+    fault = values.get("fault", "null").strip("'")
     planted = "" if fault == "null" else fault_suffix(fault)
     name = layout_name(LayoutConf(**{**degrees, "ep": ep}))
-    return f"{said['arch']}-{name}-{said.get('feature', 'base')}{planted}"
+    return f"{values['arch']}-{name}-{values.get('feature', 'base')}{planted}"
 
 
 def _confs(group: str) -> dict[str, Conf]:

@@ -65,7 +65,8 @@ def matrix_lines(
     rows = []
     for arch in whole.archs:
         places = [whole.at(arch, column) for column in whole.columns]
-        texts = ["; ".join(_cell(cell, link, findings) for cell in place) for place in places]
+        texts = ["; ".join(_named(cell, place) + _cell(cell, link, findings) for cell in place)
+                 for place in places]  # fmt: skip
         rows.append([escaped(arch), *texts])
     return table(["", *names], rows)
 
@@ -79,6 +80,11 @@ def escaped(text: str) -> str:
     """Text in one line, escaped for Markdown, tables included."""
     line = " ".join(printable(text).split())
     return re.sub(r"([\\`*\[\]<>|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#+-])", r"\\\1", line)
+
+
+def _named(cell: Cell, place: Sequence[Cell]) -> str:
+    """Which of several cases in one place it is."""
+    return f"{escaped(cell.distinction or 'as it is')}: " if len(place) > 1 else ""
 
 
 def _cell(cell: Cell, link: Link, findings: bool) -> str:

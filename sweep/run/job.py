@@ -22,10 +22,10 @@ from sweep.case import file as case_file
 from sweep.case.identity import identity_of
 from sweep.case.labels import Case
 from sweep.errors import Interrupted
-from sweep.facts import Facts, LaunchFacts
+from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
-from sweep.run import launch, origin, repeats, warm
+from sweep.run import consult, launch, origin, repeats, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
 from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, all_launches, in_folders
@@ -110,6 +110,28 @@ class CaseLaunches:
                 origin.note_launch(facts, directory)
                 if not done.ended_well:
                     break
+            if model is not None and facts.launches:
+                facts.oracle = self._consult(model, facts.launches[0], server)
+
+    def _consult(
+        self, model: Path, first: LaunchFacts, server: str | None
+    ) -> facts_file.OracleFacts | None:
+        """What the oracle says of the first launch; None where the adapter does not define it."""
+        settings = self.settings
+        definitions = self.trainer.oracle(settings)
+        if definitions is None:
+            return None
+        if settings.attention_dropout:
+            return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
+
+        def run(one: Launch, command: Command, directory: Path) -> LaunchFacts:
+            env = launch.launch_variables(settings.device.value, settings.gpus)
+            watch = launch.Watch(Metrics, settings.launch.timeout_seconds, orphaned=_orphaned_by())
+            done = launch.run(one, command, directory, env, watch, server)
+            return launch.run(one, command, directory, env, watch) if done.refused else done
+
+        case_dir, device = self.case_dir.resolve(), settings.device.value
+        return consult.consult(model, definitions, device, case_dir, first, run)
 
     def run(
         self, one: Launch, command: Command, directory: Path, server: str | None
@@ -117,6 +139,8 @@ class CaseLaunches:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
         env = launch.launch_variables(settings.device.value, settings.gpus) | command.env
+        if one.first_step == 1:
+            env[consult.VARIABLE] = str(directory / consult.TAPS)
         if settings.feature.compile:
             env = log.log_variables(env)
         done = launch.run(one, Command(command.argv), directory, env, watch, server)

@@ -11,6 +11,7 @@ from sweep.case.identity import identity_of
 from sweep.case.planned import Planned
 from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
+from sweep.logs import root_cause
 from sweep.run import origin
 from sweep.run.launch import began
 from sweep.trainers.base import LOG, Launch, all_launches, in_folders
@@ -23,6 +24,17 @@ def facts_of(
 
     `before` is what a job wrote that was told to stop, and not by us; `folder` is the sweep's.
     """
+    try:
+        return _found(one, folder, before, job_log, end)
+    except Exception as error:  # noqa: BLE001  # reading one case's files costs no other its result
+        said = f"{end.reason}; its files cannot be read: {type(error).__name__}: {error}"
+        return Facts(
+            sweep_id=folder.name, case=one.case, started=clock.now(), seconds=0.0,
+            environment=_environment(one), asked=facts_file.asked_of(one.settings), error=said,
+        )  # fmt: skip
+
+
+def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd) -> Facts:
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
     expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
@@ -72,5 +84,5 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
 def _error(before: Facts | None, job_log: Path, end: JobEnd) -> str:
     if before is not None and end is DIED:
         return f"the job was told to stop, and not by the sweep ({before.error})"
-    lines = [line for line in tail(job_log).splitlines() if line.strip()] if job_log.name else []
-    return end.reason + (f": {lines[-1].strip()}" if lines else "")
+    complaint = root_cause.last_complaint(tail(job_log)) if job_log.name else ""
+    return end.reason + (f": {complaint}" if complaint else "")

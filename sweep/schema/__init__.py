@@ -78,6 +78,7 @@ class Settings:
     shard: str | None = None  # I/N: the I-th of N parts
     resume_sweep: str | None = None  # an earlier sweep's id, or latest: run what it left out
     rerun: str | None = None  # failed: run what failed in that sweep instead
+    host_gone: bool = False  # the other host that drove the sweep to resume is gone
     references: bool = False  # add what a case is compared with where the sweep has no such case
     plan: bool = False  # list what would run, and run nothing
     detach: bool = False  # submit and return; python -m sweep.collect judges later

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sweep.facts import Facts
+from sweep.files import is_inside
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class CaseRecord:
     params: dict[str, str]
     metrics: dict[str, float]
     facts: Facts | None
+    damaged: str = ""  # why the facts that are recorded cannot be read
 
     @property
     def case_id(self) -> str:
@@ -53,7 +57,7 @@ def sweep_record(run: Any, experiments: dict[str, str]) -> SweepRecord:
     )
 
 
-def case_record(run: Any, facts: Facts | None) -> CaseRecord:
+def case_record(run: Any, facts: Facts | None, damaged: str = "") -> CaseRecord:
     return CaseRecord(
         run_id=run.info.run_id,
         started=run.info.start_time / 1000,
@@ -62,7 +66,22 @@ def case_record(run: Any, facts: Facts | None) -> CaseRecord:
         params=dict(run.data.params),
         metrics=dict(run.data.metrics),
         facts=facts,
+        damaged=damaged,
     )
+
+
+def foreign(run: Any, tags: Sequence[str]) -> str:
+    """Why it is not a run that a sweep recorded; empty if it is one.
+
+    Whoever shares the store can write any tag: an id that is no name would be a path of theirs.
+    """
+    for tag in tags:
+        value = run.data.tags.get(tag)
+        if value is None:
+            return f"it has no tag {tag}"
+        if tag.endswith("_id") and not is_inside(Path(), value):
+            return f"its tag {tag} is no name: {value[:80]!r}"
+    return ""
 
 
 def ran(run: Any) -> bool:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
@@ -54,10 +54,8 @@ class About(BaseModel):
     def read(cls, directory: Path) -> About:
         """Of the launch in `directory`; raises RequestError for a file that is none."""
         path = directory / ABOUT
-        try:
+        with refusing(f"{path.parent.name}/{ABOUT}"):
             return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
-        except ValidationError as error:
-            raise RequestError(f"{path.parent.name}/{ABOUT}: {reason(error)}") from None
 
 
 class Trainer(Protocol):
@@ -92,9 +90,17 @@ class Trainer(Protocol):
         """The program that can fork `command`'s ranks (sweep/run/warm.py), if there is one."""
         return None
 
+    def oracle(self, settings: Settings) -> dict[str, Any] | None:
+        """How the trainer defines what it computes: oracle/settings.py; None: nobody has said."""
+        return None
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""
         ...
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """The last of them, asked for all the time; 0 before the first."""
+        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
 
     def project(self, settings: Settings) -> Path | None:
         """The folder of its code, whose git commit is recorded; None: nobody knows."""

@@ -14,7 +14,7 @@ from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.files import write_text
 from sweep.schema import MetricsConf, ResumeConf, Settings, TrainerConf
-from sweep.trainers import readers, template
+from sweep.trainers import definitions, readers, template
 from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import (
     LOG,
@@ -47,6 +47,8 @@ class CommandConf(TrainerConf):
     spelling: dict[str, dict[Any, Any]] = field(default_factory=dict)  # {word} -> ours -> theirs
     metrics: MetricsConf = field(default_factory=MetricsConf)
     resume: ResumeConf = field(default_factory=ResumeConf)
+    # the trainer's definitions for the oracle, as {decay: all} (docs/oracle.md); empty: not asked
+    oracle: dict[str, Any] = field(default_factory=dict)
     archs: list[str] | None = None  # what it can do; null: everything
     layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
     features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
@@ -72,6 +74,11 @@ class CommandTrainer(Trainer):
         """Only if the command asks where the checkpoint is."""
         return _uses(_conf(settings), "model")
 
+    def oracle(self, settings: Settings) -> dict[str, Any] | None:
+        """What the configuration says of its definitions; None if nothing."""
+        more = _conf(settings).oracle
+        return definitions.of_case(settings) | more if more else None
+
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> Command:
@@ -95,6 +102,10 @@ class CommandTrainer(Trainer):
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """What its reader finds."""
         return readers.read(_conf(settings).metrics, directory)
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(_conf(settings).metrics, directory)
 
     def project(self, settings: Settings) -> Path | None:
         """As configured, else the folder of the script or module that its command line starts."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sweep.schema import ActivationCheckpointing, Device, Settings, TrainerConf
+from sweep.trainers import definitions
 from sweep.trainers.abilities import lacking, untold
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
@@ -74,6 +75,11 @@ class HfTrainer(ModuleTrainer):
             "resume_from": resume_from,
             "metrics": str(directory / "metrics.jsonl"),
         }
+
+    def oracle(self, settings: Settings) -> dict[str, Any]:
+        """Its schedule begins at zero; norms and biases do not decay."""
+        own = {"warmup": "from_zero", "decay": "no_norms_no_biases"}
+        return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
 
 def _layout(settings: Settings) -> str | None:

@@ -105,6 +105,10 @@ class PrimeRlTrainer(Trainer):
         """Its file monitor's metrics.jsonl."""
         return readers.read(METRICS, directory)
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(METRICS, directory)
+
 
 def config(
     settings: Settings, launch: Launch, directory: Path, model: Path | None

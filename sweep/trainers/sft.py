@@ -16,13 +16,14 @@ from typing import Any
 from sweep.case.labels import plain
 from sweep.errors import MachineryError, RequestError
 from sweep.schema import Settings, TrainerConf
+from sweep.trainers import definitions
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
-CHECK = (sys.executable, "-m", "sft", "--check")
+CHECK = (sys.executable, "-P", "-m", "sft", "--check")
 PATIENCE = 120.0  # seconds: it answers in a fraction of one
 KEYS = {
     "memory.": "feature.",
@@ -83,6 +84,11 @@ class SftTrainer(ModuleTrainer):
             "profile_step": settings.profile_step,
             "fault": settings.fault,
         }
+
+    def oracle(self, settings: Settings) -> dict[str, Any]:
+        """The case says what decays; documents are cut to a row and packed in order."""
+        own = {"decay": settings.optim.decay.value}
+        return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
 
 def _asked(config: dict[str, Any], settings: Settings) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_TYPED = {"sft.warm.server", "sweep.slurm.nodes", "sweep.store.guard"}  # the sweep starts them
+NOT_TYPED = {"sft.warm.server", "sweep.run.supervisor", "sweep.slurm.nodes",
+             "sweep.store.guard"}  # the sweep starts them  # fmt: skip
 
 
 def commands() -> list[str]:
     """Modules and files that can be run."""
-    packages = ("sweep", "sft", "hf_sft", "tiny_models")
+    packages = ("sweep", "sft", "hf_sft", "tiny_models", "oracle")
     files = [path for name in (*packages, "benchmarks", "scripts")
              for path in sorted((ROOT / name).rglob("*.py"))
              if 'if __name__ == "__main__":' in path.read_text()]  # fmt: skip

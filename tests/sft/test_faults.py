@@ -74,7 +74,6 @@ def test_a_fault_changes_something_and_says_what(fault: Fault, plants: Any) -> N
     assert points
     assert all(getattr(owner, name) is not None for owner, name, _ in points)
     assert plant.changed, "nothing was replaced"
-    assert fault.seen
     assert len(fault.breaks.splitlines()) == 1
     assert bool(fault.strength) == bool(fault.strengths)
 

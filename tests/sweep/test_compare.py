@@ -133,6 +133,23 @@ def test_other_settings_are_told_and_are_no_regression(
     assert found.rows[0].largest == {}
 
 
+def test_a_case_that_cannot_run_on_another_device_is_no_regression(case: Make) -> None:
+    base, head = case(), case("unavailable")
+    base.tags["device"], head.tags["device"] = "cuda", "cpu"
+    found = compared([base], [head])
+    assert found.regressions == []
+    assert found.notes == [f"{CASE.id}: passed > unavailable",
+                           f"{CASE.id}: not comparable: device cuda > cpu"]  # fmt: skip
+
+
+def test_of_a_base_of_an_earlier_version_verdicts_alone_are_compared(case: Make) -> None:
+    failed = compared([case(identity=None)], [case("failed", loss=0.1, seconds=9.0)])
+    assert failed.regressions == [f"{CASE.id}: passed > failed (alive)"]
+    passed = compared([case(identity=None)], [case(loss=0.1)])
+    assert passed.regressions == []
+    assert "was recorded by an earlier version" in passed.notes[0]
+
+
 def test_another_checkpoint_is_told_and_a_case_that_fails_on_it_is_a_regression(case: Make) -> None:
     other = Identity(settings={"optim.lr": 1e-4}, checkpoint="c2", data="d1")
     found = compared([case()], [case(loss=0.1, identity=other)])
@@ -247,6 +264,17 @@ def test_the_command_gates_by_its_exit_code(
     ):
         assert command.main([*wrong, where]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_name_that_a_trainer_gave_steers_no_markdown(case: Make) -> None:
+    hostile = "x\n# Heading\n![image](https://example.org/a.png) <b> | `code`"
+    odd = Happening(frame="a.py:1", reason=hostile, ranks={"0": 1})
+    text = page.markdown(compared([case()], [case(breaks=[odd])]))
+    assert "\n# Heading" not in text
+    assert "![image](" not in text
+    assert "<b>" not in text
+    (line,) = (one for one in text.splitlines() if "Heading" in one)
+    assert "\\|" in line
 
 
 @pytest.mark.parametrize(

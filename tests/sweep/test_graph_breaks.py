@@ -229,8 +229,8 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
     facts = compiled_facts(NEW)
     assert judge(facts, Context()).verdict is Verdict.FAILED
     tests = junit(facts)
-    assert list(tests) == ["test_sft", "test_no_graph_breaks"]
-    assert tests["test_sft"].find("failure") is None
+    assert list(tests) == ["test_command", "test_no_graph_breaks"]
+    assert tests["test_command"].find("failure") is None
     failure = tests["test_no_graph_breaks"].find("failure")
     assert failure is not None
     assert "sft/moe/experts.py:57 in dispatch" in (failure.get("message") or "")
@@ -239,7 +239,7 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
 
 def test_another_fault_leaves_the_test_of_graph_breaks_alone(compiled_facts: Make) -> None:
     tests = junit(compiled_facts(exit_code=1))
-    assert tests["test_sft"].find("failure") is not None
+    assert tests["test_command"].find("failure") is not None
     assert tests["test_no_graph_breaks"].find("failure") is None
 
 
@@ -255,7 +255,7 @@ def test_known_breaks_are_told_in_junit_and_in_the_summary(
 
 
 def test_a_case_without_the_compiler_has_one_test_in_junit(make_facts: Make) -> None:
-    assert list(junit(make_facts())) == ["test_sft"]
+    assert list(junit(make_facts())) == ["test_command"]
 
 
 @pytest.mark.parametrize("compiling", [False, True])

@@ -12,9 +12,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from sweep.case.machine import Machine
+from sweep.case.planned import Planned
 from sweep.cli.app import main
-from sweep.files import conf_dir
+from sweep.files import conf_dir, conf_files, reading_also
 from sweep.plan import env_set, plan_one, quoted
+from sweep.session import foreground
 from tests.sweep.commands import sweep
 from tests.sweep.test_complaints import CASE, complaint
 
@@ -182,3 +184,23 @@ def test_what_only_a_sweep_honours_asks_for_one(
     words = (*CASE, "trainer=command", "trainer.argv=[true]", f"outputs={tmp_path}/outputs")
     said = complaint(monkeypatch, capsys, *words, override)
     assert said == f"sweep: {override}: is about a sweep: add -m (python -m sweep -m ...)"
+
+
+def test_a_case_keeps_the_folder_that_it_was_composed_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned: list[Planned] = []
+    monkeypatch.setattr(foreground, "run", lambda one, _: planned.append(one) or 0)
+    for folder in ([], ["--config-dir", str(tmp_path)]):
+        assert run(monkeypatch, *CASE, "trainer=command", "trainer.argv=[true]", *folder) == 0
+    assert [one.config_dir for one in planned] == [None, str(tmp_path)]
+
+
+def test_the_library_reads_a_folder_that_it_is_given_and_no_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["judge", "--config-dir", str(tmp_path)])
+    (tmp_path / "thresholds.yaml").touch()
+    with reading_also(tmp_path):
+        assert conf_files("thresholds.yaml")[-1] == tmp_path / "thresholds.yaml"
+    assert conf_files("thresholds.yaml") == [conf_dir() / "thresholds.yaml"]

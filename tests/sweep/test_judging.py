@@ -19,6 +19,7 @@ from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 from sweep.files import write_json
 from sweep.judge import Verdict, unavailable
+from sweep.judge.__main__ import main as judge_main
 from sweep.session import closing
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
 from tests.sweep.conftest import CASE
@@ -302,9 +303,8 @@ def test_facts_are_read_from_the_store_and_not_from_the_disk(
 
 
 def test_judging_without_the_configuration_that_a_sweep_ran_with_is_told(
-    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     result, long = sweep_folder(outputs, make_facts(), named(make_facts(), "long"))
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     writer.record(replace(result, command="python -m sweep --config-dir '/my conf' arch=llama"))
@@ -314,8 +314,7 @@ def test_judging_without_the_configuration_that_a_sweep_ran_with_is_told(
     assert judge_again(outputs) == 0
     said = "judged without the thresholds and known failures of --config-dir /my conf\n"
     assert capsys.readouterr().err == said
-    monkeypatch.setattr("sys.argv", ["judge", "--config-dir", str(outputs)])
-    assert judge_again(outputs) == 0
+    assert judge_main([f"outputs={outputs}", "--config-dir", str(outputs)]) == 0
     assert capsys.readouterr().err == ""
 
 

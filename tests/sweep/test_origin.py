@@ -119,7 +119,22 @@ def test_a_sweeps_servers_hand_on_the_commit_at_their_start(
     commits = iter([{"git_sha": "first"}, {"git_sha": "second"}])
     monkeypatch.setattr(provenance, "commit", lambda _: next(commits))
     servers = warm.Servers([], {}, Path("log"))
-    assert json.loads(servers.environment()[warm.COMMIT]) == {"git_sha": "first"}
+    assert json.loads(servers.addresses()[warm.COMMIT]) == {"git_sha": "first"}
+
+
+def test_our_own_code_is_told_apart_by_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sweep", "tiny_models"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        (tmp_path / name / "inner" / "file.py").write_text("1")
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    before = provenance.own_code.__wrapped__()
+    (tmp_path / "tiny_models" / "inner" / "file.py").write_text("2")
+    after = provenance.own_code.__wrapped__()
+    assert before["sweep_code"] == after["sweep_code"]
+    (moved,) = provenance.moved(before, after)
+    assert moved.startswith("tiny_models_code ")
 
 
 def test_the_rules_are_those_that_judging_reads(tmp_path: Path) -> None:

@@ -50,6 +50,23 @@ def test_a_choice_is_found_in_a_row_however_either_writes_it() -> None:
     assert [one[1] for one in found] == ["fault=null", "fault=dead_model:0", "fault='a b'"]
 
 
+def test_a_layout_is_chosen_by_its_degrees_as_case_ids_have_them() -> None:
+    row = {"arch": ["llama", "qwen3_moe"], "layout": ["fsdp4_ep4", "cp2_ep2", "single"]}
+    request = Request("night", [row], None, None, False, False, Path())
+    for words, ids in (
+        ("layout=fsdp4_ep1", ["llama-fsdp4_ep1-base"]),
+        ("layout=fsdp4_ep4", ["llama-fsdp4_ep1-base", "qwen3_moe-fsdp4_ep4-base"]),
+        ("layout=cp2_ep1,single",
+         ["llama-cp2_ep1-base", "llama-single-base", "qwen3_moe-single-base"]),
+    ):  # fmt: skip
+        overrides = OverridesParser.create().parse_overrides([words])
+        assert [one.case.id for one in request.cases(overrides, composed, Machine())] == ids
+    with pytest.raises(RequestError, match="nothing in the suite matches layout=fsdp8_ep1"):
+        request.cases(
+            OverridesParser.create().parse_overrides(["layout=fsdp8_ep1"]), composed, Machine()
+        )
+
+
 @cache
 def nightly() -> list[Planned]:
     return plan(narrowed("nightly"), composed, Machine())

@@ -181,6 +181,17 @@ def test_every_verdict_has_a_symbol_of_its_own_one_column_wide() -> None:
     assert {len(symbol) for symbol in symbols} == {1}
 
 
+def test_a_store_without_a_server_is_shown_with_the_command_that_serves_it(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    run = Run(uri="sqlite:////my outputs/mlflow.db", run_id="a1", experiment_id="1")
+    write_json(tmp_path / RECORDED, run.model_dump())
+    out = io.StringIO()
+    show(tmp_path, [make_result()], None, Console(file=out, width=80))
+    said = "mlflow  python -m mlflow ui --backend-store-uri 'sqlite:////my outputs/mlflow.db'"
+    assert said in out.getvalue().splitlines()
+
+
 def lonely(result: Result) -> Result:
     note = Finding(check="parity", outcome=Outcome.INCONCLUSIVE, message="compared with nothing",
                    advisory=True, alone=True)  # fmt: skip

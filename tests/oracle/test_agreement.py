@@ -1,0 +1,150 @@
+"""The built-in trainer, in one process and in several, computes what the oracle computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny_models
+from oracle import batches, source, steps
+from oracle.batches import Steps
+from oracle.settings import Settings
+from sft.config import Config, DataConfig, ModelConfig, OptimConfig
+from sft.loop import Trainer
+from sft.packing import packed_rows
+from sft.ranks import Ranks
+from sft.report import metrics
+
+OPTIM: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.1, "warmup_steps": 1}
+BALANCED = OPTIM | {"aux_loss_coef": 0.01, "router_bias_rate": 1e-3}
+pytestmark = pytest.mark.usefixtures("one_thread")
+LOSS, GRAD_NORM = 5e-7, 1e-5
+CHATS = Path("sft/documents/chats.jsonl")
+
+
+def train(
+    arch: str, folder: Path, monkeypatch: pytest.MonkeyPatch, optim: dict[str, Any], rows: int
+) -> tuple[list[dict[str, Any]], Steps]:
+    """What the trainer reports of three steps in this process, and the batches that it shows."""
+    monkeypatch.setenv("SWEEP_TAPS", str(folder / "taps"))
+    config = Config(
+        model=ModelConfig(path=str(tiny_models.ensure(arch, "nano", 0))),
+        data=DataConfig(global_batch=rows),
+        optim=OptimConfig(**optim),
+        steps=3,
+        output_dir=str(folder),
+    )
+    Trainer(config, Ranks(0, 1, torch.device("cpu"))).run()
+    return metrics.read(folder), batches.read([folder / "taps"])
+
+
+def compute(arch: str, trained: Steps, optim: dict[str, Any]) -> list[dict[str, Any]]:
+    checkpoint = tiny_models.ensure(arch, "nano", 0)
+    return list(steps.compute(checkpoint, trained, Settings(**optim), "cpu"))
+
+
+def assert_alike(reported: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
+    """Every step, every figure."""
+    assert [one["step"] for one in reported] == [one["step"] for one in figures]
+    for ours, expected in zip(reported, figures, strict=True):
+        assert ours["lr"] == pytest.approx(expected["lr"], rel=1e-12)
+        assert ours["tokens"] == expected["tokens"]
+        assert ours["loss"] == pytest.approx(expected["loss"], rel=LOSS)
+        assert ours["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRAD_NORM)
+        assert ours["grad_norm_groups"] == pytest.approx(
+            expected["grad_norm_groups"], rel=GRAD_NORM, abs=1e-12
+        )
+        assert ours.get("aux_loss", 0.0) == pytest.approx(expected.get("aux_loss", 0.0), rel=LOSS)
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen3_moe", "deepseek_v4"])
+def test_one_process_agrees(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported, trained = train(arch, tmp_path, monkeypatch, OPTIM, rows=2)
+    assert_alike(reported, compute(arch, trained, OPTIM))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lr": 1.2e-4}, {"warmup_steps": 2}, {"max_grad_norm": 0.5}, {"weight_decay": 0.0},
+        {"beta2": 0.95}, {"decay": "matrices"},
+    ],
+)  # fmt: skip
+def test_another_optimizer_is_seen(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported, trained = train("llama", tmp_path, monkeypatch, OPTIM | {"lr": 1e-2}, rows=2)
+    assert_alike(reported, compute("llama", trained, OPTIM | {"lr": 1e-2}))
+    with pytest.raises(AssertionError):
+        assert_alike(reported, compute("llama", trained, OPTIM | {"lr": 1e-2} | changes))
+
+
+def test_documents_in_another_order_give_the_same_figures_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, trained = train("llama", tmp_path, monkeypatch, OPTIM, rows=2)
+    moved = {step: random.Random(0).sample(docs, len(docs)) for step, docs in trained.items()}
+    moved = {step: [replace(doc, row="other") for doc in docs] for step, docs in moved.items()}
+    assert batches.digest(moved) == batches.digest(trained)
+    assert compute("llama", moved, OPTIM) == compute("llama", trained, OPTIM)
+
+
+def test_the_trainers_documents_are_those_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, trained = train("llama", tmp_path, monkeypatch, OPTIM, rows=4)
+    checkpoint = tiny_models.ensure("llama", "nano", 0)
+    settings = Settings(source=str(CHATS), max_length=512, order="rows")
+    compared = source.compare(checkpoint, trained, settings)
+    assert (compared["wrong"], compared["source_documents"]) == (0, 40)
+    assert compared["documents"] >= 10
+    config = Config(model=ModelConfig(path=str(checkpoint)))
+    assert len(packed_rows(config)) > 4  # so that not all of the source was trained on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", tiny_models.names())
+def test_one_process_of_every_architecture_agrees(arch: str, tmp_path: Path) -> None:
+    reported, figures = in_processes(arch, tmp_path, OPTIM, {})
+    assert_alike(reported, figures["steps"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["qwen3_moe", "nemotron_h"])
+def test_ranks_that_share_sequences_agree(arch: str, tmp_path: Path) -> None:
+    layout = {"dp_shard": 2, "cp": 2, "ep": 4}
+    reported, figures = in_processes(arch, tmp_path, OPTIM, layout)
+    assert_alike(reported, figures["steps"])
+
+
+def in_processes(
+    arch: str, folder: Path, optim: dict[str, Any], layout: dict[str, int]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What torchrun's ranks report of three steps, and what `python -m oracle` answers."""
+    checkpoint = str(tiny_models.ensure(arch, "nano", 0))
+    config, chosen = folder / "config.json", folder / "settings.json"
+    config.write_text(json.dumps({
+        "model": {"path": checkpoint}, "optim": optim, "layout": layout, "steps": 3,
+        "output_dir": str(folder),
+    }))  # fmt: skip
+    chosen.write_text(json.dumps(optim))
+    ranks = str(layout.get("dp_shard", 1) * layout.get("cp", 1))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
+    environment = os.environ | {"SWEEP_TAPS": str(folder / "taps"), "OMP_NUM_THREADS": "1"}
+    for argv in (
+        [*torchrun, "-m", "sft", str(config)],
+        ["-m", "oracle", checkpoint, str(folder / "taps"), "--settings", str(chosen),
+         "--reported", str(folder / "metrics.jsonl"), "--out", str(folder / "oracle.json")],
+    ):  # fmt: skip
+        done = subprocess.run([sys.executable, *argv], env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return metrics.read(folder), json.loads((folder / "oracle.json").read_text())
