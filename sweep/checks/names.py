@@ -16,7 +16,7 @@ GATES = ("exit", "finite", "alive")
 
 FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
-    "cost": cost.LIMITED,
+    "oracle": (*comparison.LIMITED, "lr"), "cost": cost.LIMITED,
 }  # fmt: skip
 DEVICES = [one.value for one in Device if one is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word
