@@ -37,7 +37,7 @@ def rope_scaling_wrong(at: Plant) -> None:
     change_frequencies(at, lambda frequencies: frequencies / (1 + at.strength))
 
 
-@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 1e-4))
+@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 3e-3))
 def sinks_lowered(at: Plant) -> None:
     """Attention sinks count for less, or not at all."""
 
