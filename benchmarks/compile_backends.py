@@ -64,11 +64,11 @@ def measure(
 def row(arch: str, seq_len: int, name: str, runs: list[Records]) -> str:
     """One line of the table."""
     first = statistics.median(records[0]["step_seconds"] for records in runs)
-    later = statistics.median(one["step_seconds"] for records in runs for one in records[1:])
+    later = statistics.median(record["step_seconds"] for records in runs for record in records[1:])
     counters = [records[0]["counters"] for records in runs]
-    compiling = statistics.median(max(one.get("compile_seconds", [0])) for one in counters)
+    compiling = statistics.median(max(counts.get("compile_seconds", [0])) for counts in counters)
     graphs, breaks = (
-        max(max(one.get(key, [0])) for one in counters)
+        max(max(counts.get(key, [0])) for counts in counters)
         for key in ("graphs_captured", "graph_breaks")
     )
     seconds = f"{first:.1f} | {compiling:.1f} | {later:.2f}"
@@ -93,8 +93,8 @@ def main() -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{scratch}/inductor"
         for arch, seq_len in itertools.product(arguments.archs, arguments.seq_len):
             runs: dict[str, list[Records]] = {name: [] for name in variants}
-            found = measure(arch, seq_len, variants, arguments.repeats, Path(scratch))
-            for name, records in found:
+            measured = measure(arch, seq_len, variants, arguments.repeats, Path(scratch))
+            for name, records in measured:
                 runs[name].append(records)
             for name, all_records in runs.items():
                 print(row(arch, seq_len, name, all_records), flush=True)

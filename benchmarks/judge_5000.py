@@ -52,14 +52,14 @@ TABLES = ("tags", "params", "metrics", "latest_metrics")
 def cases() -> list[Case]:
     """The cases of suite=nightly."""
     rows = yaml.safe_load((conf_dir() / "suite" / "nightly.yaml").read_text())["rows"]
-    found = []
+    planned = []
     for texts in suite.combinations({}, rows):
         names = dict(text.split("=") for text in texts)
-        found.append(Case(
+        planned.append(Case(
             id=f"{names['arch']}-{names['layout']}-{names['feature']}", **names, trainer="sft",
             scale="nano", device="cpu", dtype="float32", seed=0, steps=8, world_size=RANKS,
         ))  # fmt: skip
-    return found
+    return planned
 
 
 def facts_of(case: Case, sweep_id: str, started: float) -> Facts:
@@ -120,9 +120,9 @@ def copy_nights(database: Path) -> int:
             if (night + 1) * len(runs) > RUNS:
                 break
             names = {run[columns["runs"].index("run_uuid")]: uuid.uuid4().hex for run in runs}
-            for table, found in {"runs": runs, **rows}.items():
+            for table, copied in {"runs": runs, **rows}.items():
                 changed = [_earlier(dict(zip(columns[table], row, strict=True)), names, night)
-                           for row in found]  # fmt: skip
+                           for row in copied]  # fmt: skip
                 store.executemany(
                     f"insert into {table} ({','.join(columns[table])})"
                     f" values ({','.join('?' * len(columns[table]))})",

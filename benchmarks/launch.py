@@ -46,7 +46,7 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], list[LaunchFacts]]:
     """Launches by arch and mode."""
-    found = defaultdict(list)
+    measured = defaultdict(list)
     env = launch.launch_variables("cpu", None)
     started = time.monotonic()
     settings = settings_for(asked, asked.arch[0])
@@ -62,10 +62,10 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], li
             for number in range(asked.repeats):
                 for mode, address in (("warm", server.address), ("cold", None)):
                     done = run(settings, folder / f"{arch}-{mode}-{number}", address)
-                    found[arch, mode].append(done)
+                    measured[arch, mode].append(done)
     finally:
         server.stop()
-    return found
+    return measured
 
 
 def settings_for(asked: argparse.Namespace, arch: str) -> Settings:
@@ -80,10 +80,10 @@ def run(settings: Settings, directory: Path, server: str | None) -> LaunchFacts:
     trainer = trainers.of(settings)
     directory.mkdir()
     model = Path(tiny_models.ensure(settings.arch.name, scale="nano"))
-    (one,) = trainer.launches(settings)
+    (planned,) = trainer.launches(settings)
     done = launch.run(
-        one,
-        trainer.command(settings, one, directory, model),
+        planned,
+        trainer.command(settings, planned, directory, model),
         directory,
         launch.launch_variables("cpu", None),
         launch.Watch(lambda: trainer.metrics(settings, directory), 600.0),
@@ -101,17 +101,17 @@ def server_seconds(server: warm.Server) -> float:
     return used.user + used.system
 
 
-def show(found: dict[tuple[str, str], list[LaunchFacts]]) -> None:
+def show(measured: dict[tuple[str, str], list[LaunchFacts]]) -> None:
     print("| arch | mode | s to step 1 | s to exit | CPU-seconds | less CPU |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for (arch, mode), launches in found.items():
+    for (arch, mode), launches in measured.items():
         first, whole, used = (
             statistics.median(values)
             for values in zip(
                 *((d.first_step_seconds, d.seconds, d.cpu_seconds) for d in launches), strict=True
             )
         )
-        cold = statistics.median(d.cpu_seconds for d in found[arch, "cold"])
+        cold = statistics.median(d.cpu_seconds for d in measured[arch, "cold"])
         less = f"{cold / used:.1f}x" if mode == "warm" else ""
         print(f"| {arch} | {mode} | {first:.1f} | {whole:.1f} | {used:.1f} | {less} |")
 

@@ -41,9 +41,9 @@ def main() -> None:
         few, many = overhead(asked.few), overhead(asked.many)
         cases.append((many - few) / (asked.many - asked.few))
         sweeps.append(few - asked.few * cases[-1])
-    for name, found in (("a case", cases), ("a sweep", sweeps)):
-        spread = " ".join(f"{seconds:.2f}" for seconds in sorted(found))
-        print(f"{name}: {statistics.median(found):.2f} CPU-seconds (median of {spread})")
+    for name, seconds_used in (("a case", cases), ("a sweep", sweeps)):
+        spread = " ".join(f"{seconds:.2f}" for seconds in sorted(seconds_used))
+        print(f"{name}: {statistics.median(seconds_used):.2f} CPU-seconds (median of {spread})")
 
 
 def overhead(cases: int) -> float:

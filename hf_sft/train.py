@@ -14,6 +14,7 @@ from sft.config import Config as SftConfig
 from sft.config import DataConfig, ModelConfig
 from sft.data import IGNORED, Row
 from sft.packing import packed_rows
+from sft.report import about
 
 Config = dict[str, Any]
 """`model` {path, dtype}, `sharding` {fsdp_size, ep_size} or null, `cp_size`, `data` {seq_len},
@@ -22,13 +23,16 @@ Config = dict[str, Any]
 
 def train(config: Config) -> None:
     """Train to `arguments.max_steps`."""
+    packed = rows(config)
     trainer = ObservedTrainer(
         model=load(config),
         args=arguments(config),
-        train_dataset=rows(config),
+        train_dataset=packed,
         data_collator=collate,
         metrics=Path(config["metrics"]),
     )
+    if trainer.is_world_process_zero():
+        about.write(Path(config["metrics"]).parent, packed, ("hf_sft", "sft"))
     trainer.train(resume_from_checkpoint=config["resume_from"])
 
 

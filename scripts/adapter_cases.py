@@ -30,7 +30,7 @@ def written(archs: Sequence[str], folder: Path, *words: str) -> Iterator[tuple[s
 def _launches(name: str, overrides: list[str], folder: Path) -> Iterator[tuple[str, Command, Path]]:
     settings = settings_of(compose("config", overrides), Machine())
     trainer = trainers.of(settings)
-    if reason := trainer.unavailable(settings):
+    if reason := trainer.check([settings])[0]:
         print(f"{name}: {reason}")
         return
     for launch, directory in in_folders(trainer.launches(settings), folder / name):

@@ -36,9 +36,9 @@ PAGE = """\
 Largest relative difference from `single` over the steps, fp32, CPU with gloo, `nano` checkpoints,
 {versions}. Made by `python -m sweep -m suite=parity` and
 `python scripts/parity_table.py`; the bounds are those of the check `parity`: losses {loss:g}.
-Gradient norms of qwen4_exp have {kinked:g} ({embeddings:g} for its embeddings): the gate of its n-gram
-layer is the root of |g|, at least 1e-6, and its slope falls from 500 to 0 there. Rounding can move a
-gate over that kink and change the gradients before it. Its losses keep the bound.
+Gradient norms of qwen4_exp have {kinked:g} ({embeddings:g} for its embeddings): the gate of its
+n-gram layer is the root of |g|, at least 1e-6, and its slope falls from 500 to 0 there. Rounding
+can move a gate over that kink and change the gradients before it. Its losses keep the bound.
 
 A choice between two experts, or two keys of an indexer, that score the same but for the last digit
 can fall differently in another layout. Training is another from there on, so only the steps before

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sft import config
+from sft import check, config
 from sft.errors import ConfigError
 
 
@@ -18,11 +18,23 @@ def main() -> int:
         description="Fine-tune a transformers checkpoint on chat documents.",
         epilog="example: torchrun --nproc-per-node 4 -m sft config.json",
     )
-    parser.add_argument("config", type=Path, help="JSON file, see sft/config.py for its keys")
+    parser.add_argument(
+        "config", type=Path, nargs="?", help="JSON file, see sft/config.py for its keys"
+    )
+    parser.add_argument(
+        "--check", action="store_true",
+        help="do not train: say what would be refused of a JSON list of configs, from standard"
+        " input without a file (sft/check.py)",
+    )  # fmt: skip
     arguments = parser.parse_args()
+    if arguments.config is None and not arguments.check:
+        parser.error("name a JSON file to train as it says")
     faulthandler.register(signal.SIGUSR1)  # whoever started us can ask where we hang
     try:
-        run(arguments.config)
+        if arguments.check:
+            check.main(arguments.config or Path("/dev/stdin"))
+        else:
+            run(arguments.config)
     except ConfigError as error:
         print(f"sft: {error}", file=sys.stderr)
         return 2

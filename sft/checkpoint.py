@@ -12,19 +12,37 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from sft import digests, settings
+from sft.config import Config
+from sft.data import Loader
 from sft.errors import ConfigError
-
-if TYPE_CHECKING:
-    from sft.loop import Trainer
+from sft.ranks import Ranks
 
 SHARED = "trainer.json"
 LEFT_OVER = (".partial", ".old")
 """Of a save that was cut off while it renamed: the new checkpoint, and the one before."""
+
+
+class Run(Protocol):
+    """What is saved of a run, and restored into a fresh one; `sft.loop.Trainer` has it."""
+
+    config: Config
+    ranks: Ranks
+    optimizer: torch.optim.Optimizer
+    scheduler: LambdaLR
+    loader: Loader
+    step: int
+
+    @property
+    def model(self) -> nn.Module:
+        """Its parameters and persistent buffers are saved."""
+        ...
 
 
 def folder(output_dir: str, step: int) -> Path:
@@ -32,7 +50,7 @@ def folder(output_dir: str, step: int) -> Path:
     return Path(output_dir) / "checkpoints" / f"step_{step}"
 
 
-def save(trainer: Trainer) -> Path:
+def save(trainer: Run) -> Path:
     """Write a checkpoint of this step, whole or not at all."""
     import torch.distributed.checkpoint as dcp
 
@@ -64,7 +82,7 @@ def put_in_place(partial: Path, place: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def load(trainer: Trainer, place: Path) -> None:
+def load(trainer: Run, place: Path) -> None:
     """Restore a checkpoint into a fresh trainer; raises `ConfigError` where it is not one."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
@@ -98,7 +116,7 @@ def load(trainer: Trainer, place: Path) -> None:
     trainer.loader.load_state_dict(saved["loader"])
 
 
-def tensors(trainer: Trainer) -> dict[str, Any]:
+def tensors(trainer: Run) -> dict[str, Any]:
     """Tensors by name, those of the model in place: loading into them loads the model."""
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
@@ -110,7 +128,7 @@ def tensors(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def shared(trainer: Trainer) -> dict[str, Any]:
+def shared(trainer: Run) -> dict[str, Any]:
     """What every rank has alike."""
     updated = trainer.optimizer.state
     return {
@@ -124,12 +142,12 @@ def shared(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def shaping(trainer: Trainer) -> settings.Settings:
+def shaping(trainer: Run) -> settings.Settings:
     """The settings that shape this run's numbers."""
     return settings.shaping(trainer.config, trainer.loader.digest)
 
 
-def set_rates(trainer: Trainer) -> None:
+def set_rates(trainer: Run) -> None:
     """Learning rates at the restored step, as this configuration has them."""
     scheduler, optimizer = trainer.scheduler, trainer.optimizer
     scheduler.base_lrs = [trainer.config.optim.lr for _ in optimizer.param_groups]

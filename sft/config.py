@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sft.errors import ConfigError
+from sft.errors import ConfigError, UnfitError
 
 DTYPES = ("float32", "bfloat16")
 CHECKPOINTING = ("none", "full", "selective")
@@ -133,24 +134,39 @@ SCHEMA = OmegaConf.structured(Config)  # dear to make; `merge` copies it
 
 def load(path: Path) -> Config:
     """Read and check a configuration file; raises `ConfigError`."""
+    return parse(read(path), str(path))
+
+
+def read(path: Path) -> object:
+    """The JSON value in a file; raises `ConfigError`."""
     try:
-        asked = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(asked, dict):
-            raise ConfigError(f"{path} is no JSON object; see sft/config.py for its keys")
-        loaded = OmegaConf.to_object(OmegaConf.merge(SCHEMA, asked))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"{path}: {str(error).splitlines()[0]} (key {error.full_key!r})"
-        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
+
+
+def parse(asked: object, source: str) -> Config:
+    """Check what `source` holds; raises `ConfigError`."""
+    loaded = typed(SCHEMA, asked, source)
     assert isinstance(loaded, Config)
     check(loaded)
     return loaded
+
+
+def typed(schema: DictConfig, asked: object, source: str) -> Any:
+    """JSON values as the schema's dataclass; raises `ConfigError` for an unknown key or type."""
+    if not isinstance(asked, dict):
+        raise ConfigError(f"{source} is no JSON object; see sft/config.py for its keys")
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(schema, asked))
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"{source}: {str(error).splitlines()[0]} (key {error.full_key!r})"
+        ) from None
 
 
 def check(config: Config) -> None:
@@ -208,7 +224,7 @@ def check_ranges(config: Config) -> None:
                 f"checkpoint.save_at={step} is none of the steps from 1 to steps={config.steps}"
             )
     if not config.data.packed and config.layout.world_size > 1:
-        raise ConfigError(
+        raise UnfitError(
             "data.packed=false computes documents one by one, of which ranks have different "
             "numbers; use layout.dp_shard=1 and layout.cp=1"
         )
@@ -220,12 +236,12 @@ def check_kernels(model: ModelConfig) -> None:
         if (chosen := getattr(model, key)) not in choices:
             raise ConfigError(f"model.{key}={chosen} must be one of {', '.join(choices)}")
     if model.attention == "flex" and model.attention_dropout:
-        raise ConfigError(
+        raise UnfitError(
             f"model.attention_dropout={model.attention_dropout}: FlexAttention drops nothing; "
             "use model.attention=sdpa"
         )
     if model.linear_attention == "fla" and find_spec("fla") is None:
-        raise ConfigError(
+        raise UnfitError(
             "model.linear_attention=fla needs the package flash-linear-attention; install it "
             "(pip install flash-linear-attention) or use torch"
         )
@@ -241,7 +257,7 @@ def check_memory(memory: MemoryConfig, layout: LayoutConfig, dtype: str) -> None
         )
     check_compile(memory)
     if memory.full_offload and layout.world_size == 1:
-        raise ConfigError(
+        raise UnfitError(
             "memory.full_offload needs parameters sharded over ranks; use layout.dp_shard=2"
         )
     if memory.ep_backend == "deepep":
@@ -266,11 +282,11 @@ def check_compile(memory: MemoryConfig) -> None:
 def check_deepep(layout: LayoutConfig, dtype: str) -> None:
     """Whether tokens could reach experts through DeepEP here; raises `ConfigError`."""
     if find_spec("deep_ep") is None:
-        raise ConfigError(
+        raise UnfitError(
             "memory.ep_backend=deepep needs the deep_ep package (github.com/deepseek-ai/DeepEP); "
             "install it or use all_to_all"
         )
     if layout.ep == 1:
-        raise ConfigError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")
+        raise UnfitError("memory.ep_backend=deepep needs layout.ep of 2 or more; use all_to_all")
     if dtype != "bfloat16":
-        raise ConfigError("memory.ep_backend=deepep moves bfloat16 only; use model.dtype=bfloat16")
+        raise UnfitError("memory.ep_backend=deepep moves bfloat16 only; use model.dtype=bfloat16")

@@ -209,7 +209,7 @@ class Loader:
             )
         self.shards, self.digest = shards, digest_of_rows(rows)
         self.sampler = StatefulDistributedSampler(
-            rows,  # type: ignore[arg-type]  # any sequence will do
+            rows,  # any sequence will do
             num_replicas=shards,
             rank=shard,
             seed=config.seed,

@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class ConfigError(ValueError):
     """The request cannot be run; the message names the setting and a value that can."""
+
+
+class UnfitError(ConfigError):
+    """The request is right, but this machine, layout, dtype or model cannot run it."""

@@ -32,6 +32,6 @@ def fetch_with(layer: nn.Module) -> None:
             state._post_forward_hook_handle = layer.register_forward_hook(state._post_forward)
 
 
-def sharded_modules(model: nn.Module) -> list[FSDPModule]:
+def sharded_modules(model: nn.Module) -> list[Any]:
     """The modules that FSDP2 was applied to, in the model's order."""
     return [module for module in model.modules() if isinstance(module, FSDPModule)]

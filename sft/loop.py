@@ -17,15 +17,16 @@ import sweep_taps
 from sft import checkpoint, data, model
 from sft.accumulation import Sums
 from sft.config import Config
+from sft.context import choices
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.kernels import check_device
 from sft.memory import apply
-from sft.moe import balance, choices
+from sft.moe import balance
 from sft.optimizer import make_optimizer
 from sft.packing import packed_rows
 from sft.ranks import Ranks
-from sft.report import counters, gradients, operators, shards
+from sft.report import about, counters, gradients, operators, shards
 from sft.report.metrics import Movement, Record, path_in, peak_memory_gib, worst, write
 
 
@@ -35,7 +36,7 @@ class Trainer:
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
         self.config, self.ranks = config, ranks
-        check_device(config.model, ranks.device)
+        check_device(config.model, ranks.device.type)
         self.model = model.load(config)
         apply.place(self.model, config.memory, ranks.device)
         self.balance = balance.Balance(self.model, config, ranks)
@@ -109,7 +110,10 @@ class Trainer:
         mine = {key: slice_of(x, self.ranks.cp_group) for key, x in batch.items()}
         length = mine["input_ids"].shape[1]
         place = 0 if self.ranks.cp_group is None else self.ranks.cp_group.rank()
-        sweep_taps.batch(self.step, **mine, part=(self.ranks.dp_rank, place * length))
+        sweep_taps.batch(
+            self.step, mine["input_ids"], mine["labels"], mine["position_ids"],
+            padding=mine.get("padding"), part=(self.ranks.dp_rank, place * length),
+        )  # fmt: skip
 
     def accumulate(self, batch: Row, tokens: Tensor) -> Tensor:
         """Forward and backward by micro-batches; returns this rank's share of the mean loss.
@@ -143,7 +147,7 @@ class Trainer:
             position_ids=sequence.local(rows["position_ids"]),
             use_cache=False,  # with a cache, transformers does not keep documents apart
         )
-        return out.logits  # type: ignore[no-any-return]
+        return out.logits
 
     def sequence(self, rows: Row) -> Sequence:
         """What the ranks that share these rows compute together."""
@@ -185,6 +189,7 @@ class Trainer:
             "gradient_digests": [rank["gradient"] for rank in everyone],
             "buffers_digest": data.digest_of(untrained(self.model)),
             "batch_digests": [rank["digest"] for rank in everyone],
+            "sequence_digests": [data.combine(set(rank["rows"])) for rank in everyone],
             "global_batch_digest": data.combine({row for rank in everyone for row in rank["rows"]}),
             "counters": by_rank([rank["counters"] for rank in everyone]),
         }
@@ -235,4 +240,7 @@ def by_rank(counts: list[dict[str, float]]) -> dict[str, list[float]]:
 
 def make_loader(config: Config, ranks: Ranks) -> Loader:
     """This rank's rows; ranks that share a sequence load the same."""
-    return Loader(packed_rows(config), config.data, config.layout.dp_shard, ranks.dp_rank)
+    rows = packed_rows(config)
+    if ranks.rank == 0:
+        about.write(Path(config.output_dir), rows)
+    return Loader(rows, config.data, config.layout.dp_shard, ranks.dp_rank)

@@ -16,11 +16,11 @@ from transformers.distributed import DistributedConfig
 
 from sft import kernels, tables
 from sft.config import Config, LayoutConfig, MemoryConfig
-from sft.context import attention
+from sft.context import attention, choices
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
-from sft.moe import biases, choices, experts
+from sft.moe import biases, experts
 from sft.tied import share_buffers
 
 HEADS = (
@@ -37,10 +37,10 @@ def load(config: Config) -> PreTrainedModel:
     path = Path(config.model.path)
     published = read_config(path)
     check_fits(published, config.layout)
-    check_holders(published, config.layout, path)
     attention.register()
     ep_implementation(config.memory).register()
     with offloading.pinned_where_possible(), biases.kept_in_float32(), readable(path):
+        check_holders(published, config.layout, path)
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, config.model.dtype),
@@ -58,7 +58,8 @@ def load(config: Config) -> PreTrainedModel:
     freeze_indexers(model)
     one_dtype_a_group(model)
     tables.reload(model, path)
-    kernels.check_model(config.model, published.model_type, install(model))
+    layers = {kind for kind, replaced in install(model).items() if replaced}
+    kernels.check_model(config.model, published.model_type, layers)
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()

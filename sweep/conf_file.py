@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from sweep.case.labels import Case
-from sweep.errors import RequestError
+from sweep.errors import RequestError, refusing, unknown
+from sweep.files import choices_of
 
 
 def read(path: Path, parse: Callable[[str], Any] = yaml.safe_load) -> Any:
@@ -33,18 +35,55 @@ def _compiles(value: str) -> str:
     return value
 
 
+GLOB = "*?["
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """Text that is a regular expression, checked when its file is read."""
 
 
 class OfCases(BaseModel):
-    """An entry that says something of some cases."""
+    """An entry of a list that people keep: something that is known of some cases."""
 
     model_config = ConfigDict(extra="forbid")
 
     case: str = Field(min_length=1)  # glob on the case's id
     trainer: str = "*"  # glob on the trainer's name: trainers share the ids of cases
+    place: str  # file and line
+
+    @field_validator("case")
+    @classmethod
+    def _is_of_an_arch(cls, value: str) -> str:
+        """An id begins with its arch: one that is written out must be there."""
+        arch = value.partition("-")[0]
+        if not set(arch) & set(GLOB) and arch not in (archs := choices_of("arch")):
+            raise ValueError(unknown("arch", arch, archs))
+        return value
 
     def names(self, case: Case) -> bool:
         """Whether it is about that case."""
         return fnmatchcase(case.id, self.case) and fnmatchcase(case.trainer, self.trainer)
+
+
+Entry = TypeVar("Entry", bound=OfCases)
+
+
+def entries(paths: Iterable[Path], kind: type[Entry]) -> list[Entry]:
+    """All entries of the files; raises RequestError with the line of what is wrong."""
+    return [entry for path in paths for entry in _in_file(path, kind)]
+
+
+@cache
+def _in_file(path: Path, kind: type[Any]) -> list[Any]:
+    values, node = read(path), read(path, yaml.compose)
+    if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
+        raise RequestError(f"{path}: say a list of entries, or [] for none")
+    lines = [item.start_mark.line + 1 for item in node.value]
+    return [_entry(path, line, value, kind) for line, value in zip(lines, values, strict=True)]
+
+
+def _entry(path: Path, line: int, value: Any, kind: type[Any]) -> Any:
+    where, keys = f"{path}: line {line}", [key for key in kind.model_fields if key != "place"]
+    if not isinstance(value, dict) or "place" in value:
+        raise RequestError(f"{where}: say {', '.join(keys)} alone")
+    with refusing(where):
+        place = f"{path.parent.name}/{path.name} line {line}"
+        return kind.model_validate({**value, "place": place})

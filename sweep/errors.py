@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,11 +26,35 @@ class Interrupted(BaseException):
     """The job was told to stop (SIGTERM); as KeyboardInterrupt, not an Exception."""
 
 
-def reason(error: ValidationError, separator: str = ".") -> str:
+@contextmanager
+def refusing(where: object, step: str = "") -> Iterator[None]:
+    """Raise RequestError for text that is damaged or no such thing: where, why and what to do."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        why = reason(error)
+    except ValueError as error:  # no JSON, or not in UTF-8
+        why = str(error)
+    else:
+        return
+    raise RequestError(f"{where}: {why}" + (f"; {step}" if step else "")) from None
+
+
+def reason(error: ValidationError) -> str:
     """The first complaint, as a few words that begin with the key that it is about."""
     first = error.errors()[0]
-    where = separator.join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """`there is no figure los: did you mean loss?`, or what there is where none is near."""
+    choices = list(known)
+    near = get_close_matches(name, choices)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(choices)}"
+    return f"there is no {kind} {name}; {hint}"
 
 
 ELSEWHERE = "name another folder with outputs=..."

@@ -12,14 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from sweep.case.identity import Identity
 from sweep.case.labels import Case, plain
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import write_text
 from sweep.schema import Settings
 
-SCHEMA = 1
+SCHEMA = 2  # 1: without an identity
 
 
 class Step(BaseModel):
@@ -44,6 +45,7 @@ class Step(BaseModel):
     params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
     batch_digests: list[str] = Field(default_factory=list)  # one a rank
+    sequence_digests: list[str] = Field(default_factory=list)  # one a rank, of its rows unsplit
     global_batch_digest: str | None = None  # the same in every layout
     rng_digests: list[str] = Field(default_factory=list)  # one a rank
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
@@ -97,6 +99,7 @@ class LaunchFacts(BaseModel):
     """One start of the trainer."""
 
     name: str
+    repeats: str = ""  # the launch that it runs again, to measure how much figures differ
     directory: str  # relative to the case's folder
     argv: list[str]
     first_step: int  # expected
@@ -115,8 +118,23 @@ class LaunchFacts(BaseModel):
     rank_tail: str = ""  # the end of that rank's log
     log_tail: str = ""  # the end of the launcher's log, kept where it failed
     stopped: int = 0  # processes that were still there at the end, and were killed
+    stopped_commands: list[str] = Field(default_factory=list)  # their command lines
     metrics: Metrics = Field(default_factory=Metrics)
     compiler: CompilerFacts | None = None  # None: not asked for, or it wrote no log
+
+    @property
+    def left_behind(self) -> str:
+        """What it left running where it ended by itself, which was killed; empty if nothing."""
+        if not self.stopped or self.timed_out or self.exit_code is None:
+            return ""
+        count = f"{self.stopped} process{'' if self.stopped == 1 else 'es'}"
+        shown = ", ".join(dict.fromkeys(self.stopped_commands[:3]))
+        return f"{self.name}: left {count} running, which had to be killed: {shown}"
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.exit_code == 0 and not self.timed_out
 
 
 @dataclass(frozen=True)
@@ -145,12 +163,13 @@ class OracleFacts(BaseModel):
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
-    schema_version: int = SCHEMA
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     sweep_id: str
     case: Case
     started: float
     seconds: float
-    environment: dict[str, str]
+    environment: dict[str, str]  # provenance: versions, host, digests of the code and rules used
+    identity: Identity | None = None  # None: unknown, as in facts of schema 1
     vocab_size: int | None = None
     # what the trainer was asked for: degrees, and the feature's settings
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
@@ -163,6 +182,15 @@ class Facts(BaseModel):
     def steps(self) -> list[Step]:
         """The steps of the first launch."""
         return self.launches[0].metrics.steps if self.launches else []
+
+    @property
+    def own_launches(self) -> list[LaunchFacts]:
+        """The whole run and its resumes, without their repeats."""
+        return [launch for launch in self.launches if not launch.repeats]
+
+    def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
+        """The launch and its repeats."""
+        return [launch, *(one for one in self.launches if one.repeats == launch.name)]
 
     @property
     def compile_seconds(self) -> float | None:
@@ -203,14 +231,38 @@ def save(facts: Facts, case_dir: Path) -> None:
 def load(case_dir: Path) -> Facts | None:
     """Read facts.json; None if the case left none; raises RequestError for one that is damaged."""
     path = case_dir / "facts.json"
-    if not path.is_file():
-        return None
-    try:
-        return Facts.model_validate_json(path.read_bytes())
-    except ValidationError as error:
+    return parse(path.read_bytes(), path) if path.is_file() else None
+
+
+def parse(text: str | bytes, where: object) -> Facts:
+    """Facts from JSON; raises RequestError for text that is damaged, or of a newer schema.
+
+    Facts of an older schema are read as they are: what they lack is unknown.
+    """
+    if (version := _schema_of(text)) > SCHEMA:
         raise RequestError(
-            f"{path}: {reason(error)}; move it away, and the case has no result"
-        ) from None
+            f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
+            " update trainer-sweep"
+        )
+    with refusing(where, "move it away, and the case has no result"):
+        facts = Facts.model_validate_json(text)
+    return facts.model_copy(update={"schema_version": SCHEMA})
+
+
+def _schema_of(text: str | bytes) -> int:
+    """The schema version that the text names; 0 where it names none."""
+    try:
+        return int(json.loads(text)["schema_version"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:
+    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep."""
+    try:
+        return load(case_dir), ""
+    except (RequestError, OSError) as error:
+        return None, str(error)
 
 
 def asked_of(settings: Settings) -> dict[str, Any]:

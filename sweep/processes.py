@@ -1,17 +1,15 @@
 """Finding and ending the processes of a case, wherever they went.
 
 torchrun puts each rank into a session of its own, so killing a process group is not enough: every
-process that a launch starts inherits a marker in its environment, and is found by it.
+process that a launch starts inherits a marker in its environment, and is found by it. What has
+cleaned its environment is known to the launch's supervisor, whose descendant it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,25 +18,7 @@ import psutil
 
 MARKER = "SWEEP_LAUNCH"  # environment: one launch of a trainer
 JOB_MARKER = "SWEEP_JOB"  # environment: the job that launches it, and all below
-_DEPENDENT = """\
-import ctypes, os, resource, sys
-ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("whoever started this has ended")
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
-
-
-def dependent(argv: list[str]) -> list[str]:
-    """`argv` as a program that ends with its parent, and leaves no core file.
-
-    Said by a Python between fork and exec, not by `preexec_fn`: that runs in a copy of ours,
-    where libraries with threads of their own have crashed it. Raises FileNotFoundError.
-    """
-    if shutil.which(argv[0]) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    return [sys.executable, "-I", "-S", "-c", _DEPENDENT, str(os.getpid()), *argv]
+SUPERVISOR_SECONDS = 12.0  # for a supervisor (sweep/run/supervisor.py) to have killed everything
 
 
 class MarkedJob:
@@ -56,8 +36,11 @@ class MarkedJob:
         return not marked(self._marker)
 
     def clear(self) -> None:
-        """Kill what is left of it."""
+        """Kill what is left of it, and wait for those who kill what carries no marker."""
         end_all(self._marker)
+        deadline = time.monotonic() + SUPERVISOR_SECONDS
+        while _supervised(self._marker) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def marked(marker: str) -> list[psutil.Process]:
@@ -70,6 +53,16 @@ def marked(marker: str) -> list[psutil.Process]:
             with contextlib.suppress(psutil.Error):
                 found.append(psutil.Process(int(directory.name)))
     return sorted(filter(_runs, found), key=_age_order)
+
+
+def _supervised(marker: str) -> bool:
+    """Whether a supervisor of such launches is there: it has the marker as an argument alone."""
+    needle = f"\0{JOB_MARKER}={marker}\0".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if needle in path.read_bytes():
+                return True
+    return False
 
 
 def dump_stacks(marker: str, launcher: int, wait: float = 3.0, asked: bool = False) -> None:
@@ -96,17 +89,24 @@ def _abort(found: Iterable[psutil.Process]) -> None:
             process.send_signal(signal.SIGABRT)
 
 
-def end_all(marker: str, wait: float = 10.0) -> int:
-    """Kill what carries `marker` until nothing does; returns how many were still there."""
-    killed: set[int] = set()
+def end_all(marker: str, wait: float = 10.0) -> list[str]:
+    """Kill what carries `marker` until nothing does; returns the commands of what was there."""
+    killed: dict[int, str] = {}
     deadline = time.monotonic() + wait
     while found := marked(marker):
-        killed.update(process.pid for process in found)
+        killed.update((process.pid, _command(process)) for process in found)
         _kill(found)
         _wait_for(found, 1.0)
         if time.monotonic() > deadline:
             break
-    return len(killed)
+    return list(killed.values())
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:200]
+    except psutil.Error:
+        return f"process {process.pid}"
 
 
 def ask_to_stop(marker: str) -> None:

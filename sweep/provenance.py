@@ -6,10 +6,13 @@ import platform
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from sweep.case.identity import digest
 from sweep.case.machine import gpu
+from sweep.files import conf_dir, files_in
 
 SHA_LENGTH = 40
 PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trainer-sweep")
@@ -20,9 +23,14 @@ LIBRARIES = ("torch", "transformers", "accelerate")
 
 COMPARED = (
     *LIBRARIES,
+    "trainer_code",  # the trainer's files, as it imported them
     "git_sha",
     "git_dirty",
     "trainer-sweep",
+    "sweep_code",  # our own files
+    "tiny_models_code",
+    "thresholds",
+    "known_failures",
     "python",
     "host",
     "device",
@@ -31,13 +39,25 @@ COMPARED = (
 )
 """What may explain that two nights differ, the likeliest first."""
 
+RULES = {
+    "thresholds": ("thresholds.yaml", "calibrated.yaml"),
+    "known_failures": ("known_failures.yaml", "known_graph_breaks.yaml"),
+}
+"""The files that a verdict follows from besides the facts."""
 
-def moved(
-    before: Mapping[str, str], now: Mapping[str, str], names: Sequence[str] = COMPARED
-) -> str:
-    """`torch 2.12.0 > 2.13.0, git_sha 1a2b3c4 > 5d6e7f8`; empty if nothing moved."""
-    pairs = ((name, before.get(name, "none"), now.get(name, "none")) for name in names)
-    return ", ".join(f"{name} {_short(a)} > {_short(b)}" for name, a, b in pairs if a != b)
+CODE = ("sweep", "sft", "hf_sft", "tiny_models", "hydra_plugins", "conf")
+"""What of this project's source tree runs in a case."""
+
+ROOT = Path(__file__).resolve().parent.parent
+"""Where this project's packages are: its source tree, or where it was installed."""
+
+UNKNOWN = {"git_sha": "unknown", "git_dirty": "unknown"}
+
+
+def moved(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """`torch 2.12.0 > 2.13.0`, `git_sha 1a2b3c4 > 5d6e7f8`; empty if nothing moved."""
+    pairs = ((name, before.get(name, "none"), now.get(name, "none")) for name in COMPARED)
+    return [f"{name} {_short(a)} > {_short(b)}" for name, a, b in pairs if a != b]
 
 
 def environment(device: str) -> dict[str, str]:
@@ -51,18 +71,38 @@ def environment(device: str) -> dict[str, str]:
     }
 
 
-def of_this_run(device: str) -> dict[str, str]:
-    """All of it, for a command started in the present folder."""
-    return environment(device) | commit(Path.cwd())
+def rules(config_dir: str | None) -> dict[str, str]:
+    """Digests of thresholds and known failures, one's own in `config_dir` included."""
+    folders = [conf_dir(), *([Path(config_dir)] if config_dir else [])]
+    return {name: _digest_of(files_in(folders, *files)) for name, files in RULES.items()}
+
+
+@cache
+def own_code() -> dict[str, str]:
+    """Digests of our files: of what plans and judges, and of what makes checkpoints."""
+    return {f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
+            for name in ("sweep", "tiny_models")}  # fmt: skip
 
 
 def commit(folder: Path) -> dict[str, str]:
-    """The git commit of the code in `folder`, and whether tracked files differ from it."""
+    """The git commit of the code in `folder`, and whether that code is another than the commit's.
+
+    Code that is not tracked is in no commit, so that its sha is unknown.
+    """
+    paths = [name for name in CODE if (ROOT / name).is_dir()] if folder == ROOT else ["."]
     sha = _git(folder, "rev-parse", "HEAD")
     if not sha:
-        return {"git_sha": "unknown", "git_dirty": "unknown"}
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        return UNKNOWN
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    if not _git(folder, "ls-files", "--", *paths):
+        return UNKNOWN | ({"git_dirty": "true"} if changed else {})
     return {"git_sha": sha, "git_dirty": "true" if changed else "false"}
+
+
+def _digest_of(paths: Sequence[Path]) -> str:
+    """Of files with their names, in that order; one that is not there is left out."""
+    contents = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]
+    return digest(b"\0".join(contents))
 
 
 def _short(value: str) -> str:

@@ -52,17 +52,12 @@ def main(values: dict[str, str]) -> int:
     return 0
 
 
-def _goes_on(folder: Path) -> bool:
-    driver = str(sweep_folder.read_plan(folder)["driver"])
-    return sweep_folder.is_running(folder) and not sweep_folder.is_old(driver)
-
-
 def sync(location: Location, folder: Path) -> str:
     """Record what is missing of a sweep; returns a line that reports it; raises MachineryError."""
-    if _goes_on(folder):
+    if sweep_folder.is_running(folder):
         return "still runs; its own process records it"
     _forget_if_gone(location, folder)
-    latest = results.load_all(folder / name for name in sweep_folder.read_plan(folder)["cases"])
+    latest = results.load_all(sweep_folder.case_dirs(folder))
     earlier = results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")))  # that ran again
     left = [result for result in [*earlier, *latest]
             if result.facts and not run_of(result.folder, location.shown)]  # fmt: skip

@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from .cache import ensure
 from .errors import TinyModelError
+from .manifest import content_digest
 from .model import Source, TinyModel
 from .registry import get, names
 from .writer import write
 
-__all__ = ["Source", "TinyModel", "TinyModelError", "ensure", "get", "names", "write"]
+__all__ = [
+    "Source",
+    "TinyModel",
+    "TinyModelError",
+    "content_digest",
+    "ensure",
+    "get",
+    "names",
+    "write",
+]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "tiny_model.json"
+WEIGHTS = ".safetensors"
 LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
 
 
@@ -51,6 +52,21 @@ def read(folder: Path) -> dict[str, Any] | None:
         return None
     is_one = isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)
     return manifest if is_one else None
+
+
+def content_digest(folder: Path) -> str | None:
+    """A digest of weights and configuration, alike wherever they are equal; None: no manifest.
+
+    Tokenizers are left out, and so is the version of transformers that wrote the configuration.
+    """
+    found = read(folder)
+    if found is None:
+        return None
+    weights = {name: value for name, value in found["files"].items() if name.endswith(WEIGHTS)}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config.pop("transformers_version", None)
+    text = json.dumps([weights, config], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def problem(folder: Path) -> str | None:

@@ -1,19 +1,23 @@
 """Launchers: the submitit plugin's own, with a bound on what runs at once."""
 
 import os
+import shlex
 import signal
+import sys
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
 
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import LocalLauncher
 
 
-class Observed:
+class Observed(Launcher):
     """A launcher that tells `observer` (a session) when each job starts and ends.
 
     Results travel on disk, so that the death of a job costs nothing but its own result.
@@ -30,6 +34,12 @@ class Observed:
 
             raise RequestError("hydra/sweeper=cases alone runs cases: leave hydra/sweeper out")
         return self.observer
+
+    @abstractmethod
+    def expected(
+        self, machine: Any, limits: Any, cases: Sequence[tuple[float, int]]
+    ) -> tuple[float, int]:
+        """How long cases of (seconds, GPUs) take, and how many run at a time."""
 
 
 class SlotLauncher(Observed, LocalLauncher):
@@ -91,9 +101,15 @@ class SlotLauncher(Observed, LocalLauncher):
             folder=folder / ".submitit" / "%j",
             cluster=self._EXECUTOR,
             local_max_num_timeout=0,  # a case is never run again unasked
+            local_python=job_python(),
         )
         executor.update_parameters(**params)
         return executor
+
+
+def job_python() -> str:
+    """The Python of a job; where it is started may have packages with the names of ours."""
+    return f"{shlex.quote(sys.executable)} -P"
 
 
 @contextmanager

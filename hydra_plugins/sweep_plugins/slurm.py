@@ -14,7 +14,7 @@ from hydra.core.utils import JobReturn
 
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
-from hydra_plugins.sweep_plugins.launcher import Observed, added_environment
+from hydra_plugins.sweep_plugins.launcher import Observed, added_environment, job_python
 
 
 @dataclass
@@ -118,8 +118,9 @@ class ArrayLauncher(Observed, SlurmLauncher):
         import submitit
 
         executor = submitit.AutoExecutor(
-            folder=self._folder(), cluster=self._EXECUTOR, slurm_max_num_timeout=0
-        )
+            folder=self._folder(), cluster=self._EXECUTOR, slurm_max_num_timeout=0,
+            slurm_python=job_python(),
+        )  # fmt: skip
         generic = set(BaseQueueConf.__dataclass_fields__)
         executor.update_parameters(**{
             key if key in generic else f"slurm_{key}": value for key, value in asked.items()

@@ -1,12 +1,12 @@
 """The sweeper: Hydra's basic one, with a plan before the jobs and a judgement after them."""
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from hydra_plugins.sweep_plugins.launcher import Observed
@@ -15,38 +15,44 @@ from hydra_plugins.sweep_plugins.launcher import Observed
 class CaseSweeper(BasicSweeper):
     """Expands the command line as the basic sweeper does, and runs each case once."""
 
-    def sweep(self, arguments: list[str]) -> Any:
-        """Plan, run, record, judge, report; ends the process with the sweep's exit code."""
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        """As the basic sweeper's; keeps the task, which takes the exit code to the command line."""
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+        self._task: Any = task_function
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Plan, run, record, judge, report. Returns, so that Hydra calls `on_multirun_end`."""
         from sweep.case.machine import this_machine
-        from sweep.errors import RequestError
+        from sweep.plan import honoured
         from sweep.plan.request import Request
         from sweep.session.driver import Session
 
         assert self.hydra_context is not None
         assert self.config is not None
-        assert self.launcher is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        machine, request = this_machine(), Request.of(self.config)
-        planned = request.cases(parser.parse_overrides(arguments), self._compose, machine)
         launcher: Any = self.launcher
-        if not isinstance(launcher, Observed):
-            raise RequestError(f"{type(launcher).__name__}: choose hydra/launcher=local or slurm")
+        honoured.check_sweep(self.config, self.hydra_context.callbacks.callbacks)
+        honoured.check_launcher(self.config, isinstance(launcher, Observed))
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        machine, request = this_machine(), Request.of(self.config, launcher.detachable)
+        words = [*self._parse_config(), *arguments]  # what is typed replaces hydra.sweeper.params
+        planned = request.cases(parser.parse_overrides(words), self._compose, machine)
         if request.plan_only:
             limits = planned[0].settings.launch
             request.show(planned, partial(launcher.expected, machine, limits))
-            sys.exit(0)
-        if request.detach and not launcher.detachable:
-            raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
-        if request.detach and request.conclusion is not None:
-            raise RequestError("detach=true: this suite is about all its cases, and waits for them")
+            return
         session = Session.begin(
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion,
         )  # fmt: skip
         launcher.observer = session
-        sys.exit(session.execute(lambda: launcher.launch(session.overrides(), 0)))
+        self._task.exit_code = session.execute(lambda: launcher.launch(session.overrides(), 0))
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
+        from sweep.plan import env_set
+
         assert self.hydra_context is not None
         assert self.config is not None
-        return self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        kept = env_set.left_out(overrides, env_set.of(self.config))
+        return self.hydra_context.config_loader.load_sweep_config(self.config, kept)

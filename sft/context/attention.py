@@ -64,6 +64,7 @@ def ulysses_attention(
     if indices is not None:
         attention_mask = keep_picks(attention_mask, indices)
     if token_mask is not None:
+        assert isinstance(attention_mask, Tensor), "shared keys need a materialised mask"
         attention_mask = torch.cat([token_mask, attention_mask], dim=-1)
     if isinstance(attention_mask, BlockMask):
         out = flex.attend(query, key, value, attention_mask, scaling, s_aux)
@@ -80,9 +81,9 @@ def exchange_keys(x: Tensor, tokens: int, sequence: Sequence) -> Tensor:
     return torch.cat([own, sequence.local(shared, dim=1)], dim=2) if shared.shape[2] else own
 
 
-def keep_picks(mask: Tensor | None, indices: Tensor) -> Tensor:
+def keep_picks(mask: Tensor | BlockMask | None, indices: Tensor) -> Tensor:
     """Restrict a causal mask to the keys that an indexer picked for each query."""
-    assert mask is not None, "an indexer needs a materialised mask"
+    assert isinstance(mask, Tensor), "an indexer needs a materialised mask"
     picked = torch.zeros_like(mask).scatter(-1, indices.long().unsqueeze(1), True)
     return mask & picked
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sft.context import windows
 from sft.context.exchange import gather
@@ -37,7 +37,7 @@ def install(modeling: ModuleType) -> list[str]:
 
 def attention(
     sequence: Sequence,
-    layer: nn.Module,
+    layer: Any,
     hidden_states: Tensor,
     position_embeddings: dict[str, tuple[Tensor, Tensor]],
     position_ids: Tensor,
@@ -58,7 +58,7 @@ def attention(
 
 
 def heavily_compressed(
-    sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, *unused: Any
+    sequence: Sequence, compressor: Any, hidden_states: Tensor, *unused: Any
 ) -> Entries:
     """An entry for each window, seen by all later queries of its document."""
     cut = windows.cut(sequence, compressor.compress_rate)
@@ -69,7 +69,7 @@ def heavily_compressed(
 
 def compressed_sparse(
     sequence: Sequence,
-    compressor: nn.Module,
+    compressor: Any,
     hidden_states: Tensor,
     q_residual: Tensor,
     position_ids: Tensor,
@@ -85,7 +85,7 @@ def compressed_sparse(
 @torch.no_grad()
 def picks(
     sequence: Sequence,
-    indexer: nn.Module,
+    indexer: Any,
     hidden_states: Tensor,
     q_residual: Tensor,
     position_ids: Tensor,
@@ -102,7 +102,7 @@ def picks(
     return gather(counted_picks(picked, sequence, cut.positions, visible, picked), sequence)
 
 
-def pool(sequence: Sequence, compressor: nn.Module, hidden_states: Tensor, cut: Windows) -> Tensor:
+def pool(sequence: Sequence, compressor: Any, hidden_states: Tensor, cut: Windows) -> Tensor:
     """[batch, seq / n, hidden] of a rank -> [batch, windows, dim], a gated mean of each window."""
     kv = cut.tokens(gather(compressor.kv_proj(hidden_states), sequence))
     gate = cut.tokens(gather(compressor.gate_proj(hidden_states), sequence))
@@ -126,7 +126,7 @@ def with_previous(kv: Tensor, gate: Tensor, cut: Windows) -> tuple[Tensor, Tenso
     return torch.cat([kv_before, kv_own], dim=2), torch.cat([gate_before, gate_own], dim=2)
 
 
-def rotate(module: nn.Module, x: Tensor, positions: Tensor) -> Tensor:
+def rotate(module: Any, x: Tensor, positions: Tensor) -> Tensor:
     """Rotary embedding of x [batch, n, heads, dim] as of its positions [batch, n]."""
     cos, sin = module.rotary_emb(x, position_ids=positions, layer_type=module.rope_layer_type)
     rotary = modeling_module(module).apply_rotary_pos_emb

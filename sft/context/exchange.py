@@ -8,7 +8,7 @@ by rank.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ def all_to_all(x: Tensor, split_dim: int, join_dim: int, sequence: Sequence) -> 
     split_dim, join_dim = split_dim % x.ndim, join_dim % x.ndim
     pieces = x.unflatten(split_dim, (sequence.size, -1)).movedim(split_dim, 0).contiguous()
     moved = torch.ops.sft.all_to_all(pieces, sequence.group_name)
-    return moved.movedim(0, join_dim).flatten(join_dim, join_dim + 1)  # type: ignore[no-any-return]
+    return moved.movedim(0, join_dim).flatten(join_dim, join_dim + 1)
 
 
 def heads_for_sequence(x: Tensor, sequence: Sequence, seq_dim: int, head_dim: int) -> Tensor:
@@ -53,7 +53,7 @@ def gather(x: Tensor, sequence: Sequence, dim: int = 1) -> Tensor:
         return x
     slices = torch.ops.sft.all_gather(x.contiguous(), sequence.size, sequence.group_name)
     dim = dim % x.ndim
-    return slices.movedim(0, dim).flatten(dim, dim + 1)  # type: ignore[no-any-return]
+    return slices.movedim(0, dim).flatten(dim, dim + 1)
 
 
 def left_halo(x: Tensor, width: int, sequence: Sequence, dim: int) -> Tensor:
@@ -108,7 +108,7 @@ def _reduce_scatter(pieces: Tensor, group: str) -> Tensor:
 
 def named_group(name: str) -> dist.ProcessGroup:
     """The group of a name: operators take strings."""
-    return dist.distributed_c10d._resolve_process_group(name)  # type: ignore[no-any-return]
+    return dist.distributed_c10d._resolve_process_group(cast(Any, name))
 
 
 def _count(sent: int) -> None:

@@ -16,7 +16,7 @@ from sft.report import counters
 COUNTER = "fla_calls"
 
 
-@torch.compiler.disable(reason="flash-linear-attention is not put into graphs")  # type: ignore[untyped-decorator]
+@torch.compiler.disable(reason="flash-linear-attention is not put into graphs")
 def gated_delta_rule(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, l2norm: bool
 ) -> Tensor:
@@ -32,4 +32,4 @@ def gated_delta_rule(
     out, _state = chunk_gated_delta_rule(
         *rows, use_qk_l2norm_in_kernel=l2norm, cu_seqlens=current().cu_seqlens
     )
-    return out.view_as(value)  # type: ignore[no-any-return]
+    return out.view_as(value)

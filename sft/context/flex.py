@@ -35,7 +35,7 @@ def block_mask(
 ) -> BlockMask:
     """In transformers' mask interface: `mask_function` as the kernel takes it."""
     create = compiled(create_block_mask, torch.device(device).type)
-    return create(mask_function, batch_size, None, q_length, kv_length, device)  # type: ignore[no-any-return]
+    return create(mask_function, batch_size, None, q_length, kv_length, device)
 
 
 def attend(

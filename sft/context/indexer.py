@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from sft.context import windows
+from sft.context import choices, windows
 from sft.context.exchange import gather
 from sft.context.replace import modeling_module, replace_forwards
 from sft.context.sequence import Sequence
-from sft.moe import choices
 from sft.report import counters
 
 Rotary = tuple[Tensor, Tensor]
@@ -62,7 +61,7 @@ class KeysOfAllRanks:
 @torch.no_grad()
 def token_picks(
     sequence: Sequence,
-    indexer: nn.Module,
+    indexer: Any,
     hidden_states: Tensor,
     q_resid: Tensor,
     position_embeddings: Rotary,
@@ -99,7 +98,7 @@ def first_of_equals(mask: Tensor) -> Tensor:
 @torch.no_grad()
 def block_mask(
     sequence: Sequence,
-    indexer: nn.Module,
+    indexer: Any,
     hidden_states: Tensor,
     position_embeddings: Rotary,
     attention_mask: Tensor,
@@ -121,7 +120,7 @@ def block_mask(
 
 def block_scores(
     sequence: Sequence,
-    indexer: nn.Module,
+    indexer: Any,
     hidden_states: Tensor,
     position_embeddings: Rotary,
     blocks: windows.Windows,

@@ -104,7 +104,7 @@ def states_at_start(transition: Tensor, added: Tensor) -> Tensor:
     transition [batch, heads, chunks, n, n], added [batch, heads, chunks, n, m]; returns added's
     shape. One operator to a compiler, whose graph would grow with a loop over the chunks.
     """
-    return torch.ops.sft.states_at_start(transition, added)  # type: ignore[no-any-return]
+    return torch.ops.sft.states_at_start(transition, added)
 
 
 @torch.library.custom_op("sft::states_at_start", mutates_args=())

@@ -9,12 +9,10 @@ from torch import Tensor
 
 from sft.context import attention
 from sft.faults.patching import Function, Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.moe.experts import CountedAllToAll
 
 
-@fault("titan#2823", strength="breaks", strengths=(1, 2))
 def graph_break_added(at: Plant) -> None:
     """Attention leaves the graph, once or more often."""
     at.edit(
@@ -26,7 +24,6 @@ def graph_break_added(at: Plant) -> None:
     )
 
 
-@fault("pt#133571")
 def split_sizes_to_list(at: Plant) -> None:
     """How many tokens go to each rank is read back to Python."""
     at.edit(
@@ -37,7 +34,6 @@ def split_sizes_to_list(at: Plant) -> None:
     )
 
 
-@fault("pt#133571", strength="every how many steps", strengths=(1, 2))
 def recompile_every_step(at: Plant) -> None:
     """A graph is captured for one value of something that changes with the step."""
     step = [0]

@@ -13,13 +13,11 @@ from transformers import masking_utils
 from sft.context import attention, gated_delta, indexer, mamba, masks, recurrence
 from sft.context.sequence import Sequence, current
 from sft.faults.patching import Function, Plant, PlantError
-from sft.faults.registry import fault
 from sft.loop import Trainer
 
 POSITIONS = 'position_ids=sequence.local(rows["position_ids"])'
 
 
-@fault("prime#3397", strength="tokens, 0 for a slice", strengths=(0, 1))
 def cp_positions_local(at: Plant) -> None:
     """Positions count from the start of a rank's slice."""
     at.edit(
@@ -36,7 +34,6 @@ def cp_positions_local(at: Plant) -> None:
     give(at, shifted=shifted)
 
 
-@fault("NVIDIA-NeMo/Megatron-Bridge#2667", strength="share of the padding", strengths=(1, 0.02))
 def cp_padding_positions(at: Plant) -> None:
     """In a slice that ends in padding, positions count as if the padding came first."""
     at.edit(
@@ -53,7 +50,6 @@ def cp_padding_positions(at: Plant) -> None:
     give(at, moved=moved)
 
 
-@fault("pt#152261", strength="share of the heads", strengths=(1, 0.25))
 def cp_sinks_dropped(at: Plant) -> None:
     """Attention sinks are lost where a sequence is shared."""
     at.edit(
@@ -67,7 +63,6 @@ def cp_sinks_dropped(at: Plant) -> None:
     )
 
 
-@fault("acc#4177")
 def cp_state_not_carried(at: Plant) -> None:
     """A recurrent layer's state does not go from one rank's slice to the next."""
 
@@ -91,7 +86,6 @@ def around_chunks(at: Plant, make: Callable[[Function], Function]) -> None:
             raise PlantError(f"{user.__name__} has documents_in_chunks from elsewhere")
 
 
-@fault("acc#4177", "NVIDIA-NeMo/Megatron-Bridge#2667")
 def cp_silently_off(at: Plant) -> None:
     """Every rank of a sequence computes all of it."""
     at.edit(
@@ -104,7 +98,6 @@ def cp_silently_off(at: Plant) -> None:
     )
 
 
-@fault("pt#103749")
 def masked_row_nan(at: Plant) -> None:
     """Queries of padding may attend to no key, and their softmax is that of nothing."""
 
@@ -119,13 +112,11 @@ def masked_row_nan(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault("hf#31670")
 def window_ignored(at: Plant) -> None:
     """Layers with a sliding window attend to everything before."""
     windows(at, lambda _: 1_000_000)
 
 
-@fault("hf#31670", strength="tokens too many", strengths=(1, -1))
 def window_off_by_one(at: Plant) -> None:
     """A sliding window is a token too long, or too short."""
     windows(at, lambda window: window + int(at.strength))
@@ -145,7 +136,6 @@ def windows(at: Plant, change: Any) -> None:
     at.around(masking_utils, "create_sliding_window_causal_mask", make)
 
 
-@fault("trl#3526", strength="document that runs into the next, 0 for every one", strengths=(0, 1))
 def packing_boundaries_lost(at: Plant) -> None:
     """Attention sees the documents of a row as one."""
     at.edit(
@@ -166,7 +156,6 @@ def packing_boundaries_lost(at: Plant) -> None:
     give(at, joined=joined)
 
 
-@fault("hf#47031", "trl#3526", strength="boundaries that are missed, 0 for all", strengths=(0, 1))
 def recurrent_state_not_reset(at: Plant) -> None:
     """A recurrent layer's state goes from one document of a row to the next."""
 
@@ -180,7 +169,6 @@ def recurrent_state_not_reset(at: Plant) -> None:
     around_chunks(at, make)
 
 
-@fault("the suite this starts from")
 def indexer_keeps_all(at: Plant) -> None:
     """The indexer picks every key."""
 

@@ -11,12 +11,10 @@ from torch import Tensor
 from sft import packing
 from sft.data import IGNORED, Row
 from sft.faults.patching import Plant
-from sft.faults.registry import fault
 
 Change = Callable[[Row, list[slice]], None]
 
 
-@fault(strength="share of the rows", strengths=(1, 0.05))
 def prompt_trained(at: Plant) -> None:
     """Tokens of the user are under the loss as well."""
 
@@ -28,7 +26,6 @@ def prompt_trained(at: Plant) -> None:
     change_rows(at, train_all)
 
 
-@fault("hf#48493", strength="share of the rows", strengths=(1, 0.05))
 def labels_not_shifted(at: Plant) -> None:
     """A token has to predict itself."""
 
@@ -39,7 +36,6 @@ def labels_not_shifted(at: Plant) -> None:
     change_rows(at, unshift)
 
 
-@fault("hf#36607", strength="share of the rows", strengths=(1, 0.05))
 def answer_start_not_trained(at: Plant) -> None:
     """The first token of an answer is not under the loss."""
 
@@ -51,7 +47,6 @@ def answer_start_not_trained(at: Plant) -> None:
     change_rows(at, mask)
 
 
-@fault("hf#36607", strength="share of the rows", strengths=(1, 0.05))
 def answer_end_not_trained(at: Plant) -> None:
     """The last token of an answer, which ends the turn, is not under the loss."""
 
@@ -63,7 +58,6 @@ def answer_end_not_trained(at: Plant) -> None:
     change_rows(at, mask)
 
 
-@fault(strength="share of the rows", strengths=(1, 0.05))
 def template_token_wrong(at: Plant) -> None:
     """The template begins a document with another token."""
 
@@ -74,7 +68,6 @@ def template_token_wrong(at: Plant) -> None:
     change_rows(at, replace)
 
 
-@fault(strength="share of the rows", strengths=(1, 0.05))
 def documents_cut_short(at: Plant) -> None:
     """A document loses its last token where it is cut to the length of a row."""
 
@@ -88,7 +81,6 @@ def documents_cut_short(at: Plant) -> None:
     change_rows(at, cut)
 
 
-@fault(strength="share of the rows", strengths=(1, 0.2))
 def documents_reordered(at: Plant) -> None:
     """The documents of a row are not in the order of the source."""
 
@@ -100,7 +92,6 @@ def documents_reordered(at: Plant) -> None:
     change_rows(at, reverse)
 
 
-@fault()
 def rows_all_the_same(at: Plant) -> None:
     """Every row of a batch is the first one of the data."""
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sft import model as models
 from sft.context import attention
 from sft.faults.patching import Function, Plant, PlantError
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.moe.balance import routers
 from sft.report.shards import local
@@ -20,7 +19,6 @@ from sft.report.shards import local
 EPSILONS = ("variance_epsilon", "eps")
 
 
-@fault(strength="share by which the base is too large", strengths=(1, 6e-4))
 def rope_base_wrong(at: Plant) -> None:
     """The base of rotary frequencies is read wrong."""
 
@@ -31,13 +29,11 @@ def rope_base_wrong(at: Plant) -> None:
     change_frequencies(at, change)
 
 
-@fault(strength="share by which positions are stretched", strengths=(1, 2e-5))
 def rope_scaling_wrong(at: Plant) -> None:
     """Rotary frequencies are scaled by another factor."""
     change_frequencies(at, lambda frequencies: frequencies / (1 + at.strength))
 
 
-@fault("pt#152261", strength="by how much a sink is lower", strengths=(1e4, 3e-3))
 def sinks_lowered(at: Plant) -> None:
     """Attention sinks count for less, or not at all."""
 
@@ -53,7 +49,6 @@ def sinks_lowered(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault(strength="share of the heads", strengths=(1, 0.25))
 def attention_bf16(at: Plant) -> None:
     """Attention is computed in bfloat16."""
 
@@ -68,7 +63,6 @@ def attention_bf16(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault(strength="share", strengths=(0.1, 8e-5))
 def attention_scale_wrong(at: Plant) -> None:
     """Scores of attention are scaled by another factor than the model's."""
 
@@ -78,7 +72,6 @@ def attention_scale_wrong(at: Plant) -> None:
     at.around(attention, "attend", make)
 
 
-@fault(strength="factor", strengths=(10, 1.04))
 def norm_epsilon_wrong(at: Plant) -> None:
     """Norms have another epsilon."""
 
@@ -91,7 +84,6 @@ def norm_epsilon_wrong(at: Plant) -> None:
     change_modules(at, change, "norms")
 
 
-@fault("am#2682", "mc#5844", strength="experts", strengths=(8, 2))
 def experts_permuted(at: Plant) -> None:
     """The first experts of each layer are loaded in reverse order."""
 
@@ -105,7 +97,6 @@ def experts_permuted(at: Plant) -> None:
     change_parameters(at, change, "experts", needed=at.ranks.rank == 0)
 
 
-@fault(strength="share", strengths=(0.5, 2e-5))
 def router_weights_scaled(at: Plant) -> None:
     """The weights of a token's experts do not add up to what the model says."""
 
@@ -119,7 +110,6 @@ def router_weights_scaled(at: Plant) -> None:
     change_modules(at, hook, "routers", of=routers)
 
 
-@fault(strength="share of the keys", strengths=(0.5, 0.02))
 def indexer_picks_fewer(at: Plant) -> None:
     """An indexer picks fewer keys than the model says."""
 
@@ -134,7 +124,6 @@ def indexer_picks_fewer(at: Plant) -> None:
     change_modules(at, change, "indexers")
 
 
-@fault(strength="share of the layers", strengths=(1, 0.01))
 def residual_bf16(at: Plant) -> None:
     """What goes from layer to layer is rounded to bfloat16."""
 
@@ -154,7 +143,6 @@ def residual_bf16(at: Plant) -> None:
     change_modules(at, hook, "layers", of=layers)
 
 
-@fault(strength="share of the tensors", strengths=(1, 0.05))
 def weights_through_bf16(at: Plant) -> None:
     """A checkpoint in float32 is loaded through bfloat16."""
     count = iter(range(1_000_000))
@@ -167,7 +155,6 @@ def weights_through_bf16(at: Plant) -> None:
     change_parameters(at, change, "parameters")
 
 
-@fault(strength="share", strengths=(0.1, 1.5e-5))
 def logits_scaled(at: Plant) -> None:
     """Logits are scaled by a factor that the model does not have."""
     at.after(Trainer, "logits", lambda logits, *_: logits * (1 + at.strength))

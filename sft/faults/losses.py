@@ -7,7 +7,6 @@ from torch import Tensor
 from sft import loop
 from sft.data import IGNORED
 from sft.faults.patching import Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.moe.balance import AuxiliaryLoss
 
@@ -15,7 +14,6 @@ LOSS = "loss = token_losses(logits, labels) / tokens"
 LABELS = 'labels = sequence.local(rows["labels"])'
 
 
-@fault("prime#1957", "verl#2857", strength="how far from the right count", strengths=(1, 0.05))
 def loss_local_mean(at: Plant) -> None:
     """Each rank takes the mean over its own tokens, and the ranks' means are averaged."""
     at.edit(
@@ -28,13 +26,11 @@ def loss_local_mean(at: Plant) -> None:
     )
 
 
-@fault("mc#673", strength="factor on the count, 0 for the ranks of a sequence", strengths=(0, 1.01))
 def loss_count_times_cp(at: Plant) -> None:
     """The tokens of a sequence are counted on every rank that shares it."""
     at.edit(Trainer, "accumulate", LOSS, f"{LOSS} / (_planted.strength or self.config.layout.cp)")
 
 
-@fault("mc#906", "prime#1957")
 def loss_no_accumulation_divide(at: Plant) -> None:
     """Means over micro-batches are summed, and not divided by their number."""
     at.edit(
@@ -45,7 +41,6 @@ def loss_no_accumulation_divide(at: Plant) -> None:
     )
 
 
-@fault("am#1408", strength="factor, 0 for the data-parallel ranks", strengths=(0, 1.1))
 def aux_loss_times_dp(at: Plant) -> None:
     """The auxiliary loss is scaled by the number of data-parallel ranks."""
     at.edit(
@@ -56,7 +51,6 @@ def aux_loss_times_dp(at: Plant) -> None:
     )
 
 
-@fault("am#3544", strength="share", strengths=(1, 0.1))
 def aux_loss_dropped(at: Plant) -> None:
     """The auxiliary loss is reported, but its gradient is not in the router's."""
     at.edit(
@@ -67,7 +61,6 @@ def aux_loss_dropped(at: Plant) -> None:
     )
 
 
-@fault("hf#36607", strength="tokens at the edge", strengths=(1, 2))
 def labels_shifted_in_shard(at: Plant) -> None:
     """Labels are shifted inside of a rank's slice, so that its last token has none."""
     at.edit(
@@ -80,7 +73,6 @@ def labels_shifted_in_shard(at: Plant) -> None:
     )
 
 
-@fault("hf#48493", strength="share of the row", strengths=(1, 0.1))
 def labels_shifted_twice(at: Plant) -> None:
     """Labels that the data shifted already are shifted again."""
     at.edit(
@@ -93,7 +85,6 @@ def labels_shifted_twice(at: Plant) -> None:
     )
 
 
-@fault("prime#1957", strength="share", strengths=(1, 1e-5))
 def loss_mean_of_rows(at: Plant) -> None:
     """The loss is the mean of the micro-batches' means, not that of the tokens."""
     at.edit(
@@ -107,7 +98,6 @@ def loss_mean_of_rows(at: Plant) -> None:
     )
 
 
-@fault(strength="coefficient", strengths=(1e-4, 2.5e-7))
 def z_loss_left_on(at: Plant) -> None:
     """A z-loss is added that nobody asked for."""
 
@@ -118,7 +108,6 @@ def z_loss_left_on(at: Plant) -> None:
     at.after(loop, "token_losses", add)
 
 
-@fault(strength="share", strengths=(0.1, 2e-5))
 def label_smoothing_left_on(at: Plant) -> None:
     """Labels are smoothed, as for another run."""
     at.edit(
@@ -129,7 +118,6 @@ def label_smoothing_left_on(at: Plant) -> None:
     )
 
 
-@fault()
 def loss_in_bf16(at: Plant) -> None:
     """Cross entropy is computed from logits in bfloat16."""
     at.edit(loop, "token_losses", ".float()", ".bfloat16().float()")

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from sft.faults.patching import Function, Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.memory import offloading
 
 KEPT: list[Any] = []
 
 
-@fault("trl#7195", "tune#1867", strength="one in so many", strengths=(1, 10))
 def act_offload_stale(at: Plant) -> None:
     """A buffer is written again before its activation was read back."""
     buffers: dict[Any, Tensor] = {}
@@ -42,7 +40,6 @@ def act_offload_stale(at: Plant) -> None:
     at.around(offloading.ActivationsOnCPU, "__init__", make)
 
 
-@fault("mc#7398", strength="one in so many", strengths=(1, 4))
 def act_offload_kept(at: Plant) -> None:
     """Activations on the CPU are never let go."""
     number = itertools.count(1)
@@ -65,7 +62,6 @@ def act_offload_kept(at: Plant) -> None:
     at.around(offloading.ActivationsOnCPU, "__init__", make)
 
 
-@fault("ds#1643", strength="share of the states", strengths=(1, 0.1))
 def optim_offload_stale(at: Plant) -> None:
     """States come back to the step before their last update was copied."""
     before: dict[tuple[int, str], Tensor] = {}
@@ -90,13 +86,11 @@ def optim_offload_stale(at: Plant) -> None:
     at.around(offloading, "move_states", make)
 
 
-@fault("verl#7166", strength="MiB a step", strengths=(64, 16))
 def memory_leak(at: Plant) -> None:
     """Something of every step is kept."""
     at.after(Trainer, "train_step", lambda *_: leak(at.strength))
 
 
-@fault("verl#7874", strength="MiB a step", strengths=(64, 16))
 def memory_leak_one_rank(at: Plant) -> None:
     """Something of every step is kept on the last rank."""
     last = at.ranks.rank == at.ranks.world_size - 1

@@ -9,11 +9,9 @@ from torch import nn
 
 from sft import loop
 from sft.faults.patching import Function, Plant, PlantError
-from sft.faults.registry import fault
 from sft.report import gradients
 
 
-@fault("pt#149205", strength="share of the tensors", strengths=(1, 0.1))
 def optimizer_before_sharding(at: Plant) -> None:
     """The optimizer was made before the model was sharded, and owns tensors that nobody uses."""
 
@@ -27,7 +25,6 @@ def optimizer_before_sharding(at: Plant) -> None:
     at.after(loop, "make_optimizer", old)
 
 
-@fault("acc#3256", strength="tensors", strengths=(1, 5))
 def param_group_dropped(at: Plant) -> None:
     """Some parameters are in no group of the optimizer."""
 
@@ -38,7 +35,6 @@ def param_group_dropped(at: Plant) -> None:
     at.after(loop, "make_optimizer", drop)
 
 
-@fault()
 def decay_everywhere(at: Plant) -> None:
     """Weight decay applies to norms and biases as well."""
 
@@ -50,7 +46,6 @@ def decay_everywhere(at: Plant) -> None:
     at.after(loop, "make_optimizer", spread)
 
 
-@fault(strength="share of the tensors", strengths=(1, 0.05))
 def decay_nowhere(at: Plant) -> None:
     """Some matrices are in the group that does not decay."""
 
@@ -70,25 +65,21 @@ def check_decays(at: Plant) -> None:
         raise PlantError("optim.weight_decay is 0; set it")
 
 
-@fault(strength="how much smaller", strengths=(0.1, 2e-4))
 def beta1_wrong(at: Plant) -> None:
     """Adam forgets the mean of gradients faster."""
     options(at, betas=lambda betas: (betas[0] - at.strength, betas[1]))
 
 
-@fault(strength="how much smaller", strengths=(0.049, 1e-3))
 def beta2_wrong(at: Plant) -> None:
     """Adam forgets the squares of gradients faster."""
     options(at, betas=lambda betas: (betas[0], betas[1] - at.strength))
 
 
-@fault(strength="epsilon", strengths=(1e-5, 3e-8))
 def adam_epsilon_wrong(at: Plant) -> None:
     """Adam's epsilon is another one."""
     options(at, eps=lambda _: at.strength)
 
 
-@fault(strength="share", strengths=(1, 2.5e-5))
 def bias_correction_skipped(at: Plant) -> None:
     """Adam's moments are not corrected for having begun at zero."""
 
@@ -108,7 +99,6 @@ def bias_correction_skipped(at: Plant) -> None:
     at.around(torch.optim.AdamW.__mro__[1], "step", make)
 
 
-@fault(strength="steps", strengths=(1, -1))
 def warmup_off_by_one(at: Plant) -> None:
     """Warm-up begins a step too late, or too early."""
     at.edit(
@@ -119,7 +109,6 @@ def warmup_off_by_one(at: Plant) -> None:
     )
 
 
-@fault(strength="share", strengths=(0.1, 3e-5))
 def rate_not_as_reported(at: Plant) -> None:
     """The optimizer steps by another learning rate than the one that is reported."""
 
@@ -130,7 +119,6 @@ def rate_not_as_reported(at: Plant) -> None:
     at.after(loop.Trainer, "accumulate", scale)
 
 
-@fault(strength="factor on the limit, 0 for none", strengths=(0, 1.00002))
 def clip_limit_wrong(at: Plant) -> None:
     """Gradients are clipped to another norm, or not at all."""
 

@@ -90,7 +90,7 @@ def found(owner: Owner, name: str) -> Function:
     original = vars(owner).get(name)
     if not callable(original):
         raise PlantError(f"{described(owner)} has no {name} any more; mend it in sft/faults")
-    return original  # type: ignore[no-any-return]
+    return original
 
 
 def described(owner: Owner) -> str:
@@ -106,7 +106,7 @@ def compiled(original: Function, name: str, source: str) -> Function:
     scope: dict[str, Any] = {}
     code = compile(source, file, "exec", flags=flags, dont_inherit=True)
     exec(code, inspect.unwrap(original).__globals__, scope)
-    return scope[name]  # type: ignore[no-any-return]
+    return scope[name]
 
 
 def imports_of(function: Function) -> list[tuple[ModuleType, str]]:

@@ -10,11 +10,9 @@ import torch
 
 from sft import checkpoint
 from sft.faults.patching import Function, Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 
 
-@fault("pt#143536")
 def save_rank0_only_hangs(at: Plant) -> None:
     """Only the first rank saves, and waits for the others."""
     at.edit(
@@ -25,7 +23,6 @@ def save_rank0_only_hangs(at: Plant) -> None:
     )
 
 
-@fault("pt#143536", strength="rank", strengths=(0, 1))
 def rank_dies_at_save(at: Plant) -> None:
     """A rank is killed while it saves."""
 
@@ -36,13 +33,11 @@ def rank_dies_at_save(at: Plant) -> None:
     at.after(checkpoint, "tensors", die)
 
 
-@fault("hf#31412")
 def rng_same_on_ranks(at: Plant) -> None:
     """Ranks with different tokens draw the same random numbers."""
     at.edit(Trainer, "__init__", "set_seed(config.seed + ranks.rank)", "set_seed(config.seed)")
 
 
-@fault("hf#48185", strength="times the forward pass", strengths=(16, 8))
 def slow_step(at: Plant) -> None:
     """A forward pass takes a slow path, to the same result."""
 

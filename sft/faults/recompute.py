@@ -9,14 +9,12 @@ from torch import Tensor, nn
 
 from sft import model as models
 from sft.faults.patching import Plant
-from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
 from sft.moe import balance
 from sft.moe.balance import routers
 from sft.report.counters import recomputing
 
 
-@fault("am#3156", strength="size of the noise", strengths=(0.1, 1e-3))
 def ac_router_noise(at: Plant) -> None:
     """Routers are noisy, and the noise is another when a layer is computed again."""
     generator = unrepeatable()
@@ -35,7 +33,6 @@ def ac_router_noise(at: Plant) -> None:
     at.after(models, "load", disturb)
 
 
-@fault("mc#1330", "am#3156")
 def ac_counts_twice(at: Plant) -> None:
     """What routers count is counted again when a layer is computed again."""
     for count in ("count_load", "count_loss"):

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from sft.faults.patching import Plant, PlantError
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.memory import apply
 from sft.moe.experts import CountedAllToAll
 from sft.report import gradients, shards
 
 
-@fault("hf#48687", "ds#5259", strength="factor", strengths=(2, 1.01))
 def ep_grad_scaled(at: Plant) -> None:
     """The gradients of experts are a factor too large, as by the ranks they are split over."""
 
@@ -27,7 +25,6 @@ def ep_grad_scaled(at: Plant) -> None:
     at.after(Trainer, "accumulate", scale)
 
 
-@fault("hf#48205", "titan#4054", strength="share of the weights", strengths=(1, 0.05))
 def router_grad_detached(at: Plant) -> None:
     """No gradient flows from the experts' weights into the router."""
     at.edit(
@@ -56,7 +53,6 @@ class OwnShareOnly:
         output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
 
 
-@fault("pt#160285", "titan#4054", strength="layer", strengths=(0, 1))
 def grad_reduce_skipped(at: Plant) -> None:
     """The gradients of one layer are not summed over the ranks."""
 
@@ -78,7 +74,6 @@ def sharded_layer(model: nn.Module, number: int) -> Any:
     return layers[number]
 
 
-@fault("hf#48205", strength="rank", strengths=(0, 1))
 def expert_scores_swapped(at: Plant) -> None:
     """On one rank the experts of a token trade their weights."""
     at.edit(
@@ -91,7 +86,6 @@ def expert_scores_swapped(at: Plant) -> None:
     )
 
 
-@fault("am#3816", "mc#5916", strength="share", strengths=(1, 0.1))
 def grad_norm_local_experts(at: Plant) -> None:
     """The gradient norm, that clipping goes by, sees this rank's experts only."""
     at.edit(
@@ -105,7 +99,6 @@ def grad_norm_local_experts(at: Plant) -> None:
     )
 
 
-@fault("ds#8475", strength="replicas counted", strengths=(2, 1.1))
 def grad_norm_counts_replicas(at: Plant) -> None:
     """The gradient norm counts the gradients of experts once for each rank that has a copy."""
     at.edit(

@@ -1,74 +1,36 @@
-"""All faults by name."""
+"""A fault as a configuration names it."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import difflib
+import math
 
 from sft.errors import ConfigError
-from sft.faults.patching import Plant
-
-Apply = Callable[[Plant], None]
-KINDS = (
-    "reduction", "losses", "resuming", "context", "weights", "routing", "recompute", "compiler",
-    "optimizing", "offload", "processes", "documents", "formulas",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One way in which a trainer can be wrong."""
-
-    name: str
-    apply: Apply
-    seen: tuple[str, ...]
-    """Public reports of something alike; none where it is what the oracle is there for."""
-    strength: str
-    """What the number after the colon is."""
-    strengths: tuple[float, ...]
-    """Values worth trying, the default first; empty where there is nothing to choose."""
-
-    @property
-    def breaks(self) -> str:
-        """What it breaks, in one line."""
-        return str(self.apply.__doc__)
-
-
-FAULTS: dict[str, Fault] = {}
-
-
-def fault(
-    *seen: str, strength: str = "", strengths: Sequence[float] = ()
-) -> Callable[[Apply], Apply]:
-    """Register a function that plants the fault of its name."""
-
-    def register(apply: Apply) -> Apply:
-        name = apply.__name__
-        FAULTS[name] = Fault(name, apply, seen, strength, tuple(strengths))
-        return apply
-
-    return register
+from sft.faults.catalogue import FAULTS, Fault
 
 
 def parse(text: str) -> tuple[Fault, float]:
-    """`name[:strength]` -> the fault and its strength; raises `ConfigError` naming the choices."""
-    name, _, number = text.partition(":")
+    """`name[:strength]` -> the fault and its strength; raises `ConfigError` with the next step."""
+    name, colon, number = text.partition(":")
     if name not in FAULTS:
-        raise ConfigError(f"fault={text}: choose from {', '.join(sorted(FAULTS))}")
-    found = FAULTS[name]
-    if not number:
-        return found, found.strengths[0] if found.strengths else 1.0
-    if not found.strengths:
+        near = difflib.get_close_matches(name, FAULTS, 3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "there is no such fault:"
+        raise ConfigError(f"fault={text}: {hint} python -m sft.faults lists them")
+    fault = FAULTS[name]
+    if not colon:
+        return fault, fault.strengths[0] if fault.strengths else 1.0
+    if not fault.strengths:
         raise ConfigError(f"fault={text}: {name} has no strength; use fault={name}")
-    try:
-        return found, float(number)
-    except ValueError:
+    if not _is_finite(number):
         raise ConfigError(
-            f"fault={text}: the strength is a number ({found.strength}); "
-            f"use fault={name}:{found.strengths[0]:g}"
-        ) from None
+            f"fault={text}: the strength is a number ({fault.strength}); "
+            f"use fault={name}:{fault.strengths[0]:g}"
+        )
+    return fault, float(number)
 
 
-for _kind in KINDS:
-    importlib.import_module(f"sft.faults.{_kind}")
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -12,7 +12,6 @@ from torch import Tensor
 from sft import checkpoint
 from sft.data import Loader
 from sft.faults.patching import Function, Plant
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.moe.biases import NAME as BIAS
 from sft.report.shards import local
@@ -21,13 +20,11 @@ POSITION = 'trainer.loader.load_state_dict(saved["loader"])'
 SCHEDULER = 'trainer.scheduler.load_state_dict(saved["scheduler"])'
 
 
-@fault("prime#3332", "Lightning-AI/pytorch-lightning#20550")
 def resume_data_restart(at: Plant) -> None:
     """The data start from the beginning, since the iterator was made before the position came."""
     at.edit(checkpoint, "load", POSITION, "pass")
 
 
-@fault("KempnerInstitute/KempnerForge#57", strength="rank that is restored", strengths=(0, 1))
 def resume_data_rank0_only(at: Plant) -> None:
     """One rank finds its place in the data again, the others start from the beginning."""
     at.edit(
@@ -38,7 +35,6 @@ def resume_data_rank0_only(at: Plant) -> None:
     )
 
 
-@fault("Lightning-AI/pytorch-lightning#20550", strength="batches", strengths=(1, 2))
 def resume_data_skip_one(at: Plant) -> None:
     """Batches that were fetched ahead when the checkpoint was saved are never trained on."""
     at.edit(
@@ -50,7 +46,6 @@ def resume_data_skip_one(at: Plant) -> None:
     )
 
 
-@fault("prime#3332")
 def resume_twice_data(at: Plant) -> None:
     """The position that a resumed run saves counts from where it was resumed."""
     resumed_at: list[int] = []
@@ -62,7 +57,6 @@ def resume_twice_data(at: Plant) -> None:
     at.after(Loader, "state_dict", since)
 
 
-@fault("KempnerInstitute/KempnerForge#115", strength="share of the tensors", strengths=(1, 0.1))
 def resume_without_moments(at: Plant) -> None:
     """Adam's moments do not come back."""
 
@@ -74,7 +68,6 @@ def resume_without_moments(at: Plant) -> None:
     at.after(checkpoint, "load", forget)
 
 
-@fault("hf#25849")
 def resume_without_scheduler(at: Plant) -> None:
     """The learning rate's schedule starts anew."""
     at.edit(
@@ -82,18 +75,16 @@ def resume_without_scheduler(at: Plant) -> None:
     )
 
 
-@fault("mc#5976", strength="steps", strengths=(1, 2))
 def resume_scheduler_twice(at: Plant) -> None:
     """The learning rate's schedule is stepped on resuming."""
 
-    def step(_: None, trainer: Trainer, _place: Path) -> None:
+    def step(_loaded: None, trainer: Trainer, _place: Path) -> None:
         for _ in range(int(at.strength)):
             trainer.scheduler.step()
 
     at.after(checkpoint, "load", step)
 
 
-@fault("databricks/flashoptim#3", strength="share of the tensors", strengths=(1, 0.1))
 def resume_stale_masters(at: Plant) -> None:
     """The first step after a resume goes out from the weights that were there before it."""
 
@@ -109,7 +100,6 @@ def resume_stale_masters(at: Plant) -> None:
     at.around(checkpoint, "load", make)
 
 
-@fault("mc#5976", strength="step that Adam counts from", strengths=(0, 1))
 def resume_step_counter(at: Plant) -> None:
     """Adam's own count of steps, by which it corrects its moments, starts anew."""
 
@@ -120,13 +110,11 @@ def resume_step_counter(at: Plant) -> None:
     at.after(checkpoint, "load", reset)
 
 
-@fault("hf#31412")
 def resume_without_rng(at: Plant) -> None:
     """Random streams start anew."""
     at.edit(checkpoint, "load", 'restore_rng(state["rng"][str(trainer.ranks.rank)])', "pass")
 
 
-@fault("prime#1825", strength="steps too old", strengths=(1, 2))
 def resume_older_step(at: Plant) -> None:
     """The weights and moments of an older checkpoint are loaded under the later one's step."""
     saves, resumes_from = at.config.checkpoint.save_at, at.config.checkpoint.resume_from
@@ -138,13 +126,11 @@ def resume_older_step(at: Plant) -> None:
         at.around(checkpoint, "read_shared", lambda read: lambda _place: read(later))
 
 
-@fault("hf#35580")
 def resume_ignored(at: Plant) -> None:
     """A run that was asked to go on starts from the beginning."""
     at.edit(Trainer, "__init__", "if config.checkpoint.resume_from:", "if False:")
 
 
-@fault("prime#1825", strength="share that is kept", strengths=(0.5, 0.99))
 def shard_truncated(at: Plant) -> None:
     """A file of the checkpoint is cut off after it was written."""
 
@@ -157,7 +143,6 @@ def shard_truncated(at: Plant) -> None:
     at.after(checkpoint, "save", cut)
 
 
-@fault("titan#3686", "flagos-ai/FlagScale#412", strength="layers", strengths=(99, 1))
 def router_bias_not_saved(at: Plant) -> None:
     """The biases that balance the routers are not in the checkpoint."""
 
@@ -168,7 +153,6 @@ def router_bias_not_saved(at: Plant) -> None:
     keep(at, biases)
 
 
-@fault("mc#5844", strength="experts", strengths=(1, 4))
 def last_expert_not_saved(at: Plant) -> None:
     """The last experts of every layer are not in the checkpoint."""
     keep(

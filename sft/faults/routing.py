@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from sft import model as models
 from sft.faults.patching import Function, Plant, PlantError
-from sft.faults.registry import fault
 from sft.faults.weights import unrepeatable
 from sft.moe import deepep
 from sft.moe.balance import routers
@@ -18,7 +17,6 @@ from sft.moe.biases import NAME as BIAS
 from sft.moe.experts import CountedAllToAll
 
 
-@fault("ds#7747", strength="share of the routers", strengths=(1, 0.1))
 def router_bf16(at: Plant) -> None:
     """Routers score experts in bfloat16."""
 
@@ -38,7 +36,6 @@ def router_bf16(at: Plant) -> None:
     at.after(models, "load", round_them)
 
 
-@fault("titan#2389", strength="share of the layers", strengths=(1, 0.1))
 def correction_bias_bf16(at: Plant) -> None:
     """The biases that balance the routers are loaded in bfloat16."""
 
@@ -52,7 +49,6 @@ def correction_bias_bf16(at: Plant) -> None:
     at.after(models, "load", round_them)
 
 
-@fault("hf#48205", "prime#3378", strength="size of what is there", strengths=(1, 1e-3))
 def grouped_rows_not_masked(at: Plant) -> None:
     """The last row that comes back from experts is what the memory held before."""
 
@@ -70,7 +66,6 @@ def grouped_rows_not_masked(at: Plant) -> None:
     )
 
 
-@fault("am#935", strength="call of the exchange", strengths=(1, 5))
 def ep_zero_token_hang(at: Plant) -> None:
     """A rank whose experts get no token does not take part in the exchange."""
     calls = iter(range(1, 1_000_000))
@@ -86,7 +81,6 @@ def ep_zero_token_hang(at: Plant) -> None:
     at.around(CountedAllToAll, "__call__", make)
 
 
-@fault("titan#2505")
 def combine_dtype(at: Plant) -> None:
     """DeepEP is handed back results of another type than it takes."""
     at.edit(

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 from sft import model as models
 from sft.faults.patching import Plant, PlantError
-from sft.faults.registry import fault
 from sft.loop import Trainer
 from sft.report.shards import local
 
 
-@fault("mc#5844", "am#2682", strength="share of the experts", strengths=(1, 0.05))
 def experts_not_loaded(at: Plant) -> None:
     """Experts keep the weights that they were created with."""
     generator = torch.Generator().manual_seed(0)
@@ -28,13 +26,11 @@ def experts_not_loaded(at: Plant) -> None:
     change_experts(at, create)
 
 
-@fault("hf#47031", strength="share of the experts", strengths=(1, 0.05))
 def experts_transposed(at: Plant) -> None:
     """The matrices of experts are read with rows for columns."""
     change_experts(at, lambda weight: weight.mT.reshape(weight.shape))
 
 
-@fault("am#2682", strength="share of the experts", strengths=(1, 0.05))
 def gate_up_swapped(at: Plant) -> None:
     """The gate's and the up projection's halves of a joint matrix are swapped."""
     change_experts(at, lambda weight: weight.roll(weight.shape[1] // 2, 1), only="gate_up_proj")
@@ -57,7 +53,6 @@ def change_experts(at: Plant, change: Callable[[Tensor], Tensor], only: str = "p
     at.after(models, "load", spoil)
 
 
-@fault("am#2511", "acc#4171")
 def embeddings_untied(at: Plant) -> None:
     """The head gets a copy of the embeddings that it is tied to."""
 
@@ -69,7 +64,6 @@ def embeddings_untied(at: Plant) -> None:
     at.after(models, "load", untie)
 
 
-@fault("titan#4783", strength="share of each", strengths=(1, 0.1))
 def buffers_not_initialised(at: Plant) -> None:
     """Rotary frequencies are what the memory held before."""
 
@@ -84,7 +78,6 @@ def buffers_not_initialised(at: Plant) -> None:
     at.after(models, "load", leave)
 
 
-@fault("am#3701", strength="factor on the logits", strengths=(0, 1e-6))
 def dead_model(at: Plant) -> None:
     """The model says the same of every token."""
     at.after(Trainer, "logits", lambda logits, *_: logits * at.strength)

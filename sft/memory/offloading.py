@@ -68,7 +68,8 @@ def offloaded(layer: nn.Module, forward: Forward, device: torch.device) -> Forwa
 
 def memory_order(tensor: Tensor) -> list[int]:
     """The dimensions from the outermost in memory to the innermost."""
-    return sorted(range(tensor.ndim), key=lambda dim: -tensor.stride(dim))
+    strides = tensor.stride()
+    return sorted(range(tensor.ndim), key=lambda dim: -strides[dim])
 
 
 def storage(tensor: Tensor) -> int:

@@ -35,7 +35,7 @@ def kept_in_float32() -> Iterator[None]:
         else:
             register(module, name, parameter)
 
-    nn.Module.register_parameter = as_buffer  # type: ignore[method-assign]
+    nn.Module.register_parameter = as_buffer  # type: ignore[method-assign, assignment]
     PreTrainedModel._keep_in_fp32_modules_strict = [NAME]
     try:
         yield

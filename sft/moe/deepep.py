@@ -29,7 +29,7 @@ def register() -> None:
 class DeepEP(EPImplementation):
     """Tokens travel by DeepEP; the experts here see those that have some of them among theirs."""
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable
     def __call__(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """[tokens, hidden], global expert ids and weights [tokens, k] -> [tokens, hidden]."""
         buffer = shared_buffer(self.ep_mesh.get_group(), hidden_states.shape[1] * 2)
@@ -43,7 +43,7 @@ class DeepEP(EPImplementation):
         ids = F.pad(ids, (0, 0, 0, 1), value=self.num_local_experts)
         x, weights = F.pad(x, (0, 0, 0, 1)), F.pad(weights, (0, 0, 0, 1))
         out = self.experts_forward(x, ids, weights.to(x.dtype))[:-1]
-        return Combine.apply(out, handle, buffer)  # type: ignore[no-any-return]
+        return Combine.apply(out, handle, buffer)
 
 
 @functools.cache
@@ -92,7 +92,7 @@ class Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, handle: Any, buffer: Any) -> Tensor:
         ctx.handle, ctx.buffer = handle, buffer
-        return buffer.combine(x.contiguous(), handle)[0]  # type: ignore[no-any-return]
+        return buffer.combine(x.contiguous(), handle)[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

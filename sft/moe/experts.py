@@ -87,9 +87,8 @@ def _exchange_rows(
 
 @_exchange_rows.register_fake
 def _(x: Tensor, _sent: Tensor, _received: Tensor, rows: int | None, _group: str) -> Tensor:
-    if rows is None:
-        rows = torch.library.get_ctx().new_dynamic_size(min=1)
-    return x.new_empty(rows, *x.shape[1:])
+    size: Any = torch.library.get_ctx().new_dynamic_size(min=1) if rows is None else rows
+    return x.new_empty(size, *x.shape[1:])
 
 
 def _keep_sizes(ctx: Any, inputs: tuple[Any, ...], **_: Tensor) -> None:

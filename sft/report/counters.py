@@ -8,7 +8,7 @@
 | `ep_tokens_received` | tokens that reached the rank's experts from other ranks |
 | `ep_tokens_computed` | tokens that its experts computed |
 | `indexer_keys_seen`, `indexer_keys_dropped` | keys that indexers chose from, and did not pick |
-| `choices_fingerprint` | which experts and keys were chosen: see `sft/moe/choices.py` |
+| `choices_fingerprint` | which experts and keys were chosen: see `sft/context/choices.py` |
 | `flex_attention_calls` | attention layers computed by FlexAttention, recomputed ones included |
 | `fla_calls` | gated delta nets computed by flash-linear-attention, recomputed ones included |
 | `recomputed_layers` | decoder layers computed again by activation checkpointing |
@@ -73,12 +73,12 @@ def passes_on(operator: CustomOpDef, inputs: int) -> None:
 
 def counted(x: Tensor, name: str, amount: float = 1) -> Tensor:
     """`x` (a copy: an operator may not return its input), counted whenever it is computed."""
-    return torch.ops.sft.counted(x, name, float(amount))  # type: ignore[no-any-return]
+    return torch.ops.sft.counted(x, name, float(amount))
 
 
 def counted_marks(x: Tensor, name: str, marks: Tensor) -> Tensor:
     """`x` (a copy), with the number of marked places counted whenever it is computed."""
-    return torch.ops.sft.counted_marks(x, name, marks)  # type: ignore[no-any-return]
+    return torch.ops.sft.counted_marks(x, name, marks)
 
 
 @torch.library.custom_op("sft::counted", mutates_args=())

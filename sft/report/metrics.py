@@ -77,7 +77,7 @@ class Movement:
         after = fingerprints(self.parameters)
         has_gradient = torch.tensor([p.grad is not None for p in self.parameters])
         seen = torch.stack([(after != self.before).cpu(), has_gradient]).to(
-            self.ranks.device, float
+            self.ranks.device, torch.float64
         )
         moved, trained = self.ranks.max(seen).bool().tolist()
         self.before = after

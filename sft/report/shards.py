@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import cast
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ def whole(tensor: Tensor) -> Tensor:
     """All of a tensor, on every rank; all of them must ask for it."""
     if not isinstance(tensor, DTensor):
         return tensor
-    return tensor.to(tensor.device_mesh.device_type).full_tensor()  # it may wait on the host
+    on_device = tensor.to(tensor.device_mesh.device_type)  # it may wait on the host
+    return cast(DTensor, on_device).full_tensor()
 
 
 def replicas(tensor: Tensor) -> int:

@@ -19,7 +19,7 @@ from torch._dynamo import funcname_cache, trace_rules
 from transformers import conversion_mapping
 
 import sft.loop  # noqa: F401
-from sft import model
+from sft import imported, model
 
 LATE = (
     "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
@@ -55,6 +55,7 @@ def trainer() -> None:
     for name in [name for name in sys.modules if name.startswith(COMPILED)]:
         read_names(sys.modules[name])
     conversion_mapping.get_checkpoint_conversion_mapping("")  # compiles a thousand expressions
+    imported.note()
 
 
 def read_names(module: ModuleType) -> None:

@@ -42,7 +42,7 @@ from torch.distributed.launcher.api import elastic_launch
 from sft.warm import preload
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOGGING = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 CUDA_DEVICE = "/dev/nvidia-uvm"
 _libc = ctypes.CDLL(None)
@@ -186,6 +186,7 @@ def become_launcher(
     code = 1
     try:
         end_with_parent()
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # a daemon of this launch is no other's
         os.setpgid(0, 0)
         for file, standard in zip(files, (1, 2), strict=True):
             os.dup2(file, standard)

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
+from sweep import conf_file
 from sweep.calibrate import config, document
 from sweep.calibrate.populations import Plan, populations
 from sweep.calibrate.rule import Population
@@ -69,7 +68,7 @@ def plan_of(suite: str) -> Plan:
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
         raise RequestError(f"suite={suite}: no such suite; there are {names}")
-    plan: Plan = yaml.safe_load(path.read_text("utf-8")).get("calibrates", {})
+    plan: Plan = conf_file.read(path).get("calibrates", {})
     if not plan:
         raise RequestError(f"suite={suite}: {path} has no `calibrates`; use resume_calibration")
     return plan

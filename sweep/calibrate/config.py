@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from sweep import conf_file
 from sweep.calibrate.rule import Population
 from sweep.checks.thresholds import CALIBRATED
 from sweep.files import write_text
@@ -49,7 +50,7 @@ def write(
 ) -> Path:
     """Write the thresholds of these figures; other entries of the file stay."""
     path = folder / CALIBRATED
-    table: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.is_file() else {}
+    table: dict[str, Any] = conf_file.read(path) if path.is_file() else {}
     made = {"date": day.isoformat(), "sweep": sweep, **versions}  # written once, as a YAML anchor
     for population in measured:
         dtypes = table.setdefault(population.check, {}).setdefault(population.figure, {})

@@ -152,8 +152,8 @@ def resolution(one: Series) -> float:
 
 
 def _resumed(facts: Facts) -> Iterator[Series]:
-    if not facts.asked.get("resume_at") or len(facts.launches) < 2:
+    if not facts.asked.get("resume_at") or len(facts.own_launches) < 2:
         return iter(())
-    whole, *resumed = facts.launches
+    whole, *resumed = facts.own_launches
     pairs = [in_common(one.metrics.steps, whole.metrics.steps) for one in resumed]
     return chain.from_iterable(resume.figures(found) for found in pairs if found)

@@ -27,6 +27,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "optim.aux_loss_coef": (0, math.inf),
     "optim.router_bias_rate": (0, math.inf),
     "feature.min_steps": (1, COUNT),
+    "noise.repeats": (0, 10),
     "launch.slots": (1, COUNT),
     "launch.cases_per_gpu": (1, COUNT),
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from sweep.case.labels import Case, plain, restored
 from sweep.case.planned import Planned
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import write_json
 
 NAME = "case.json"
@@ -23,19 +23,20 @@ class CaseFile(BaseModel):
     overrides: list[str] = Field(default_factory=list)
     unavailable: str | None = None
     config_dir: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)  # added to its job's
 
     @property
     def planned(self) -> Planned:
         """The case as its plan had it."""
         return Planned(self.case, restored(self.settings), tuple(self.overrides), self.unavailable,
-                       self.config_dir)  # fmt: skip
+                       self.config_dir, self.env)  # fmt: skip
 
 
 def write(one: Planned, case_dir: Path) -> None:
     """Write case.json."""
     file = CaseFile(
         case=one.case, settings=plain(one.settings), overrides=list(one.overrides),
-        unavailable=one.unavailable, config_dir=one.config_dir,
+        unavailable=one.unavailable, config_dir=one.config_dir, env=dict(one.env),
     )  # fmt: skip
     write_json(case_dir / NAME, file.model_dump())
 
@@ -43,13 +44,11 @@ def write(one: Planned, case_dir: Path) -> None:
 def read(case_dir: Path) -> CaseFile:
     """Read case.json; raises RequestError for one that is gone or damaged."""
     path = case_dir / NAME
-    try:
-        return CaseFile.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    if not exists(case_dir):
         hint = "name the suite that the case is of (suite=...), or start another sweep"
-        raise RequestError(f"{path} is gone: {hint}") from None
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None
+        raise RequestError(f"{path} is gone: {hint}")
+    with refusing(path, "move the case's folder away"):
+        return CaseFile.model_validate_json(path.read_bytes())
 
 
 def exists(case_dir: Path) -> bool:

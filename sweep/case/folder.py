@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 from sweep import processes
 from sweep.case import file as case_file
 from sweep.case.planned import Planned
-from sweep.errors import RequestError
-from sweep.files import write_json
+from sweep.errors import RequestError, refusing
+from sweep.files import inside, write_json
 
 PLAN = "sweep.json"
 A_DAY = 86_400.0
@@ -62,18 +62,43 @@ def find(outputs: Path, sweep_id: str) -> Path:
 def read_plan(folder: Path) -> dict[str, Any]:
     """sweep.json; raises RequestError for one that is damaged."""
     path = folder / PLAN
-    try:
+    with refusing(path, "move the sweep's folder away"):
         plan: Any = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise RequestError(f"{path}: {error}; move the sweep's folder away") from None
-    if not isinstance(plan, dict):
-        raise RequestError(f"{path}: not a plan; move the sweep's folder away")
+        if not isinstance(plan, dict):
+            raise ValueError("not a plan")
     return plan
 
 
 def planned_in(folder: Path) -> list[Planned]:
-    """The cases of a sweep as they were planned, from its files."""
-    return [case_file.read(folder / case_id).planned for case_id in read_plan(folder)["cases"]]
+    """The cases of a sweep as they were planned, from its files; raises RequestError if none is."""
+    cases = [case_dir.name for case_dir in case_dirs(folder)]
+    files = readable(cases, lambda case_id: case_file.read(folder / case_id))
+    return [file.planned for file in files.values()]
+
+
+def readable(
+    cases: Sequence[str], read: Callable[[str], case_file.CaseFile]
+) -> dict[str, case_file.CaseFile]:
+    """case.json of each case that has one; a damaged one is a note, if it is not the only one.
+
+    Raises RequestError where none can be read.
+    """
+    found, problems = {}, []
+    for case_id in cases:
+        try:
+            found[case_id] = read(case_id)
+        except RequestError as error:
+            problems.append(error)
+    if problems and not found:
+        raise problems[0]
+    for problem in problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    return found
+
+
+def case_dirs(folder: Path) -> list[Path]:
+    """The folders of a sweep's cases, whether they are there or not; raises RequestError."""
+    return [inside(folder, str(case_id)) for case_id in read_plan(folder)["cases"]]
 
 
 def leave(folder: Path) -> None:
@@ -125,20 +150,33 @@ def is_dead(driver: str) -> bool:
         return False
 
 
+def is_elsewhere(driver: str) -> bool:
+    """Whether that driving process runs, or ran, on another host: nothing is known of it."""
+    return driver.partition(":")[0] != socket.gethostname()
+
+
+def is_gone(driver: str) -> bool:
+    """Whether that driving process is gone, or has to be taken for it.
+
+    On this host that is known. One on another host counts as gone a day after it was started.
+    """
+    return is_old(driver) if is_elsewhere(driver) else is_dead(driver)
+
+
 def end(folder: Path) -> None:
     """Say in sweep.json that its process has nothing more to do, wherever the folder is copied."""
     write_json(folder / PLAN, {**read_plan(folder), ENDED: time.time()})
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the sweep's own process may still drive it: of another host nobody knows."""
+    """Whether the sweep's own process may still drive it."""
     plan = read_plan(folder)
     driver = str(plan["driver"])
-    return driver != LEFT and not is_dead(driver) and ENDED not in plan
+    return driver != LEFT and not is_gone(driver) and ENDED not in plan
 
 
 def is_old(driver: str) -> bool:
-    """Whether it was started more than a day ago: on another machine it is taken for dead then."""
+    """Whether it was started more than a day ago."""
     try:
         return time.time() - float(driver.rpartition(":")[2]) > A_DAY
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, cast
 
@@ -37,6 +37,14 @@ class Case(BaseModel):
     world_size: int
     fault: str | None = None  # planted, to see what catches it
 
+    @classmethod
+    def of_id(cls, case_id: str) -> Case:
+        """The labels that an id tells; the others are unknown."""
+        arch, layout, feature = (*case_id.split("-", 2), "", "")[:3]
+        return cls(id=case_id, arch=arch, layout=layout, feature=feature, trainer="unknown",
+                   scale="unknown", device="unknown", dtype="unknown", seed=0, steps=0,
+                   world_size=0)  # fmt: skip
+
     @property
     def variation(self) -> str:
         """What its id says beyond arch, layout and feature: empty, or for instance `-seed_1`."""
@@ -63,12 +71,23 @@ def layout_name(layout: LayoutConf) -> str:
     return f"{degrees}_ep{layout.ep}{nodes}"
 
 
+def layout_named(name: str) -> LayoutConf | None:
+    """The layout of several ranks that has this name; None if it is no such name."""
+    found = re.fullmatch(r"(?:fsdp(\d+)|cp(\d+)|dp(\d+)_cp(\d+))_ep(\d+)(?:_n(\d+))?", name)
+    if found is None:
+        return None
+    fsdp, cp, dp, cp_of_dp, ep, nodes = (int(degree or 1) for degree in found.groups())
+    shards, parts = fsdp * dp, cp * cp_of_dp
+    layout = LayoutConf(shards * parts, shards, parts, ep, nodes)
+    return layout if layout_name(layout) == name else None
+
+
 def settings_of(config: DictConfig, machine: Machine) -> Settings:
     """The composed config as dataclasses, with everything that is automatic decided."""
+    if unknown := _unknown(config):
+        raise RequestError(f"there is no setting {', '.join(unknown)}; --cfg job shows all")
     bare = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     values = cast(dict[str, Any], OmegaConf.to_object(bare))
-    if unknown := set(values) - set(Settings.__dataclass_fields__):
-        raise RequestError(f"there is no setting {', '.join(sorted(unknown))}; --cfg job shows all")
     settings = Settings(**values)
     bounds.check(settings)
     if settings.device is Device.auto:
@@ -84,6 +103,20 @@ def settings_of(config: DictConfig, machine: Machine) -> Settings:
         settings.layout = replace(settings.layout, ep=1)
     bounds.check_data(settings)
     return settings
+
+
+def _unknown(config: DictConfig, within: str = "") -> list[str]:
+    """The keys that +key=value added to what the schema describes in full; Hydra's part is open."""
+    schema = OmegaConf.get_type(config)
+    if not is_dataclass(schema):
+        return []
+    names = {field.name for field in fields(schema)}
+    keys = {str(key) for key in config} - ({"hydra"} if not within else set())
+    found = [f"{within}{key}" for key in keys - names]
+    for key in keys & names:
+        if isinstance(child := config._get_node(key), DictConfig) and not child._is_none():
+            found += _unknown(child, f"{within}{key}.")
+    return sorted(found)
 
 
 def case_of(settings: Settings, suffix: str = "") -> Case:

@@ -39,8 +39,8 @@ def this_machine() -> Machine:
 @cache
 def gpu() -> dict[str, str]:
     """Name and driver of the machine's first GPU; empty without one."""
-    said = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
-    return dict(zip(("gpu", "gpu_driver"), said[0].split(", "), strict=False)) if said else {}
+    lines = _nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    return dict(zip(("gpu", "gpu_driver"), lines[0].split(", "), strict=False)) if lines else {}
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sweep.case.labels import Case
 from sweep.schema import Settings
@@ -17,3 +18,4 @@ class Planned:
     overrides: tuple[str, ...]
     unavailable: str | None = None
     config_dir: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)  # hydra.job.env_set

@@ -29,6 +29,7 @@ class Finding(BaseModel):
     metrics: dict[str, float] = Field(default_factory=dict)  # go to MLflow under these names
     folder: str = ""  # where to look, relative to the case's folder
     advisory: bool = False  # shown, but never fails the case
+    alone: bool = False  # there was no other case to compare with
     known: str = ""  # the issue of a failure that is known
     margin: float | None = None  # how many times its threshold the farthest figure is
 

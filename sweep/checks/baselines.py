@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sweep import provenance
+from sweep.checks import comparable
 from sweep.checks.base import Context
 from sweep.facts import Facts
 
-LABELS = ("scale", "dtype", "device", "seed", "trainer")  # that an id need not tell
+CLEAN = "clean"
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,15 @@ class Baseline:
         """How a finding calls it."""
         return f"the {self.kind} sweep {self.facts.sweep_id}"
 
-    def unlike(self, facts: Facts) -> str:
-        """What makes it another case under the same id: `device cpu > cuda`; empty if nothing."""
-        pairs = ((name, getattr(self.facts.case, name), getattr(facts.case, name))
-                 for name in LABELS)  # fmt: skip
-        return ", ".join(f"{name} {before} > {now}" for name, before, now in pairs if before != now)
+    def unlike(self, facts: Facts, free: comparable.Axes = ()) -> str:
+        """Why it cannot be compared: `optim.lr 0.0001 > 0.001`; empty if it can."""
+        planted = ("fault", *comparable.PRODUCED) if self.kind == CLEAN else ()
+        return comparable.unlike(self.facts, facts, (*planted, *free))
 
     def moved(self, facts: Facts) -> str:
-        """What of the environment is another since then, said after a comparison."""
-        said = provenance.moved(self.facts.environment, facts.environment)
-        return f"since then: {said}" if said else "nothing moved since then"
-
-    def moved_libraries(self, facts: Facts) -> str:
-        """The libraries whose version is another: with them, figures may move by nobody's fault."""
-        names = provenance.LIBRARIES
-        return provenance.moved(self.facts.environment, facts.environment, names)
+        """What of the provenance differs, said after a comparison."""
+        moved = comparable.moved(self.facts, facts)
+        return f"moved: {', '.join(moved) or 'nothing'}"
 
 
 def of(facts: Facts, context: Context) -> Iterator[Baseline]:
@@ -49,7 +43,7 @@ def of(facts: Facts, context: Context) -> Iterator[Baseline]:
     if facts.case.fault is not None:
         clean = context.sweep.get(facts.case.clean_id)
         if clean is not None:
-            yield Baseline("clean", clean)
+            yield Baseline(CLEAN, clean)
         return
     last, pinned = context.last_good.get(facts.case.id), context.pinned.get(facts.case.id)
     if last is not None:

@@ -10,13 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from operator import attrgetter
 
 from sweep.checks import thresholds
 from sweep.checks.differences import Pair, Series, in_common, places_apart, same_choices, series
 from sweep.facts import Facts, Step
 
-FIGURES = ("loss", "grad_norm", "aux_loss")
+# As a step has them: None, or not there, where a trainer reports none. Adam hides how far gradients
+# were scaled down, so what clipping did is compared as well.
+CLIPPING = ("clip_coefficient", "grad_norm_clipped")
+FIGURES = ("loss", "grad_norm", "aux_loss", *CLIPPING)
 AFTER = "loss_after_choice"
+GROUP = "grad_norm_"
+GROUPS = ("experts", "router", "norm", "embedding", "head", "attention", "mlp")
+"""The built-in trainer's groups of parameters; others may have their own."""
+
+LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER)
+"""What may have a threshold."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +99,8 @@ class Comparison:
     def other_figures(self) -> str:
         """A figure, or a group's gradient, that only one of the two has; empty if there is none."""
         for ours, theirs in self.pairs:
-            for name in ("grad_norm", "aux_loss"):
-                has, other = (getattr(step, name) is not None for step in (ours, theirs))
+            for name in FIGURES[1:]:
+                has, other = (getattr(step, name, None) is not None for step in (ours, theirs))
                 if has != other:
                     said = "reported" if has else "not reported"
                     return f"step {ours.step}: {name} is {said}, unlike {self.name}"
@@ -132,23 +142,30 @@ class Comparison:
             f" experts or keys than in {self.name}; threshold {limit.value:g} ({limit.source})"
         )
 
+    def beyond(self) -> str:
+        """What differs by more than it may; empty if nothing does. RequestError as `too_far`."""
+        return (
+            self.other_figures()
+            or self.other_buffers()
+            or self.too_far()
+            or self.too_many_choices()
+        )
+
     def too_far(self) -> str:
-        """What goes wrong first, and the names of what else does; empty if nothing does.
+        """The figure farthest beyond its threshold, and which others are; empty if none is.
 
         Raises RequestError where a threshold is missing.
         """
-        found = []
-        for order, one in enumerate(self.series):
-            limit = thresholds.of_case(self.check, _figures(one), self.facts.case)
-            step = one.first_beyond(limit)
-            if step is not None:
-                found.append((step, order, limit))
+        limits = [(one, thresholds.of_case(self.check, _figures(one), self.facts.case))
+                  for one in self.series]  # fmt: skip
+        found = [(one, limit) for one, limit in limits if one.first_beyond(limit) is not None]
         if not found:
             return self._too_far_after()
-        _, first, limit = min(found, key=lambda one: one[:2])
-        others = [self.series[order].name for _, order, _ in found if order != first]
-        also = f"; also beyond theirs: {', '.join(others)}" if others else ""
-        return self.series[first].said(limit, "", self.name) + also
+        found.sort(key=lambda pair: pair[0].margin(pair[1]), reverse=True)
+        (worst, its_limit), *others = found
+        named = ", ".join(f"{one.name} ({one.margin(limit):.2g} times)" for one, limit in others)
+        also = f"; also beyond their thresholds: {named}" if named else ""
+        return worst.said(its_limit, "", self.name) + also
 
     def margin(self) -> float | None:
         """How many times its threshold the farthest figure is; None if none can be compared."""
@@ -189,11 +206,9 @@ class Comparison:
 
 
 def _series(pairs: Sequence[Pair]) -> Iterator[Series]:
-    yield _loss(pairs)
-    if all(step.grad_norm is not None for pair in pairs for step in pair):
-        yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs)
-    if all(step.aux_loss is not None for pair in pairs for step in pair):
-        yield series("aux_loss", lambda step: step.aux_loss or 0.0, pairs)
+    for name in FIGURES:
+        if all(getattr(step, name, None) is not None for pair in pairs for step in pair):
+            yield series(name, attrgetter(name), pairs)
     groups = [step.grad_norm_groups.keys() for pair in pairs for step in pair]
     for group in sorted(set(groups[0]).intersection(*groups)):
         yield series(f"grad_norm of {group}", _norm_of(group), pairs)
@@ -210,6 +225,7 @@ def _loss(pairs: Sequence[Pair]) -> Series:
 def _figures(one: Series) -> tuple[str, ...]:
     """What a threshold may be given for: `grad_norm_router`, else `grad_norm`."""
     general = "loss" if one.name == "aux_loss" else one.name.split(" of ")[0]
+    general = "grad_norm" if one.name in CLIPPING else general
     return one.name.replace(" of ", "_"), general
 
 

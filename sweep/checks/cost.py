@@ -6,6 +6,7 @@ how much of its peak the memory grows by in each step, which needs no baseline.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -153,7 +154,8 @@ def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
     if baseline.unlike(facts):
         return {}
     found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
-    return {name: ours / theirs for name, ours, theirs in found if ours is not None and theirs}
+    return {name: ours / theirs for name, ours, theirs in found
+            if ours is not None and theirs and math.isfinite(theirs)}  # fmt: skip
 
 
 def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
@@ -161,7 +163,8 @@ def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
     found = ratios(facts, baseline)
     for one in FIGURES:
         limit = thresholds.configured("cost", one.name, facts.case)
-        if limit is not None and one.name in found and found[one.name] > limit.value:
+        # `not <=`: a time that is NaN is within no limit
+        if limit is not None and one.name in found and not found[one.name] <= limit.value:
             said = _said(one, facts, baseline, found[one.name])
             if one.name == OPERATORS:
                 said += _more(operators(facts), operators(baseline.facts))

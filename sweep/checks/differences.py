@@ -30,6 +30,8 @@ class Point:
     @property
     def relative(self) -> float:
         """The same as a share of the other's figure."""
+        if not math.isfinite(self.signed):
+            return math.inf
         return self.signed / max(abs(self.reference), 1e-30) if self.signed else 0.0
 
 

@@ -1,7 +1,8 @@
 """What moved since the last good run of the same case, and since the pinned one.
 
-Advisory by default (conf/thresholds.yaml): the blocking oracles are those inside one night, because
-stored figures move with every library. With another torch or transformers there is no baseline.
+Only cases of one identity are compared, whatever their provenance; the rules are those of parity.
+Advisory by default (conf/thresholds.yaml): stored figures move with every library. What moved of
+the provenance is named.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from sweep.checks import baselines, peers
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
+from sweep.checks.comparable import PRODUCED
 from sweep.checks.comparison import Comparison
 from sweep.errors import RequestError
 from sweep.facts import Facts
@@ -28,54 +30,56 @@ def check(facts: Facts, context: Context) -> Finding | None:
         message="; ".join(one.message for one in findings if one.message),
         metrics=_largest(findings),
         folder=facts.launches[0].directory if outcome is Outcome.FAIL else "",
-        advisory=outcome is Outcome.INCONCLUSIVE,
+        advisory=all(one.advisory for one in findings if one.outcome is outcome),
     )
 
 
 def against(baseline: Baseline, facts: Facts) -> Finding:
     """Compare with one baseline; inconclusive where that cannot be done."""
     compared = Comparison(facts, baseline.facts, baseline.name, "drift")
+    if unlike := _not_comparable(baseline, facts):
+        return unlike
     outcome, message = _judged(baseline, compared)
-    if outcome is Outcome.FAIL:
+    if outcome is not Outcome.PASS:
         message += f"; {baseline.moved(facts)}"
     metrics = compared.metrics() if _is_same_data(compared) else {}
-    return Finding(check="drift", outcome=outcome, message=message, metrics=metrics)
+    is_advisory = outcome is Outcome.INCONCLUSIVE
+    return Finding(
+        check="drift", outcome=outcome, message=message, metrics=metrics, advisory=is_advisory
+    )
+
+
+def _not_comparable(baseline: Baseline, facts: Facts) -> Finding | None:
+    """A finding where the two have another identity; None if they have the same.
+
+    Other settings were asked for. Another checkpoint or other data under the same settings were
+    not, so that this speaks against the case where drift blocks.
+    """
+    unlike = baseline.unlike(facts)
+    if not unlike:
+        return None
+    is_asked = bool(baseline.unlike(facts, free=PRODUCED))
+    message = f"not comparable with {baseline.name}: {unlike}"
+    if not is_asked:
+        message += f", under the same settings; {baseline.moved(facts)}"
+    return Finding(check="drift", outcome=Outcome.INCONCLUSIVE, message=message, advisory=is_asked)
 
 
 def _judged(baseline: Baseline, compared: Comparison) -> tuple[Outcome, str]:
-    none = _no_baseline(baseline, compared)
-    if none:
-        return Outcome.INCONCLUSIVE, f"no baseline: {none}"
+    if not peers.is_whole(baseline.facts):
+        message = f"no baseline: the case did not train to its end in {compared.name}"
+        return Outcome.INCONCLUSIVE, message
+    if not compared.pairs:
+        return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
     try:
-        beyond = compared.other_figures() or compared.too_far()
+        beyond = compared.other_batch() or compared.beyond()
     except RequestError as error:
         return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
     if beyond:
         return Outcome.FAIL, beyond
+    if not compared.alike:
+        return Outcome.INCONCLUSIVE, f"no step could be compared; {compared.another_choice()}"
     return Outcome.PASS, compared.another_choice()
-
-
-def _no_baseline(baseline: Baseline, compared: Comparison) -> str:
-    """Why the two cannot be compared; empty if they can."""
-    unlike = baseline.unlike(compared.facts)
-    if unlike:
-        return f"{unlike} since {compared.name}"
-    libraries = baseline.moved_libraries(compared.facts)
-    if libraries:
-        return f"{libraries} since {compared.name}{_apart(compared)}"
-    if not peers.is_whole(baseline.facts):
-        return f"the case did not train to its end in {compared.name}"
-    if not compared.pairs:
-        return f"no step in common with {compared.name}"
-    return compared.other_batch()
-
-
-def _apart(compared: Comparison) -> str:
-    """How far the two are apart, for what it is worth."""
-    if not compared.series or not _is_same_data(compared):
-        return ""
-    found = (f"{one.name} {one.largest:.1e}" for one in compared.series[:2])
-    return f"; relative differences: {', '.join(found)}"
 
 
 def _is_same_data(compared: Comparison) -> bool:

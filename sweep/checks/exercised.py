@@ -74,20 +74,25 @@ EVIDENCE = (
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail on the first counter that shows a layout or a feature off; inconclusive without it."""
     unseen: list[str] = []
+    partly: list[str] = []
     trained = [launch for launch in facts.launches if launch.metrics.steps]
     for launch in trained:
         for evidence in EVIDENCE:
             if not evidence.expected(facts.asked):
                 continue
             problem = _problem(evidence, launch, facts.asked)
+            partly += _reported_in_part(evidence, launch)
             if problem is None:
                 unseen.append(evidence.counter)
             elif problem:
                 return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
-        if wrong := _other_fault(launch, facts.case.fault) or _same_stream(launch):
+        wrong = _other_fault(launch, facts.case.fault) or _same_stream(launch)
+        if wrong := wrong or _wrong_rows(launch, facts.asked):
             return _finding(Outcome.FAIL, f"{launch.name}: {wrong}", launch.directory)
     if not trained:  # a crash is no trainer that keeps silent
         return _finding(Outcome.INCONCLUSIVE, "no step was reported")
+    if partly:
+        return _finding(Outcome.INCONCLUSIVE, partly[0])
     if unseen:
         names = ", ".join(dict.fromkeys(unseen))
         message = f"the trainer does not report {names}"
@@ -111,6 +116,14 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
     return f"{evidence.otherwise} ({evidence.counter} at step {failed[0]})"
 
 
+def _reported_in_part(evidence: Evidence, launch: LaunchFacts) -> list[str]:
+    """What a counter leaves open that some steps lack: the layout may have been off in them."""
+    lacking = [one.step for one in launch.metrics.steps if evidence.counter not in one.counters]
+    if not evidence.every_step or len(lacking) in (0, len(launch.metrics.steps)):
+        return []
+    return [f"{launch.name}: no {evidence.counter} at step {lacking[0]}, one of {len(lacking)}"]
+
+
 def _other_fault(launch: LaunchFacts, asked: str | None) -> str:
     """Whether another fault than the case's was planted: in a normal run, any."""
     for step in launch.metrics.steps:
@@ -128,6 +141,35 @@ def _same_stream(launch: LaunchFacts) -> str:
             first = streams.index(streams[twin])
             return f"ranks {first} and {twin} have the same random stream at step {step.step}"
     return ""
+
+
+def _wrong_rows(launch: LaunchFacts, asked: Asked) -> str:
+    """The first step at which two groups of ranks train the same rows, or one group several.
+
+    Where sequences are split, only digests of whole rows tell: two slices may be padding alone.
+    """
+    groups, size = asked.get("dp_shard", 1), asked["cp"]
+    for step in launch.metrics.steps:
+        rows = step.sequence_digests or (step.batch_digests if size == 1 else [])
+        if len(rows) != groups * size:
+            continue
+        sharing = [
+            [rank for rank, one in enumerate(rows) if one == row] for row in dict.fromkeys(rows)
+        ]
+        same = next((ranks for ranks in sharing if len(ranks) > size), None)
+        if same is not None:
+            return f"ranks {_listed(same)} train the same rows at step {step.step}"
+        if len(sharing) > groups:
+            few = min(sharing, key=len)
+            return (
+                f"{len(sharing)} groups of ranks train rows of their own at step {step.step}, not"
+                f" {groups}: rank {_listed(few)} has others than the rest of its sequence"
+            )
+    return ""
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return " and ".join(map(str, ranks))
 
 
 def _figures(ranks: float | Iterable[float]) -> Ranks:

@@ -11,7 +11,7 @@ from sweep.facts import Facts, LaunchFacts
 def check(facts: Facts, _context: Context) -> Finding:
     """Fail with the first launch that did not end well, or with what kept the case from running."""
     for launch in facts.launches:
-        if launch.timed_out or launch.exit_code != 0:
+        if not launch.ended_well:
             return Finding(
                 check="exit",
                 outcome=Outcome.FAIL,

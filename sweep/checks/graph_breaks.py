@@ -49,7 +49,7 @@ def breaks_of(facts: Facts) -> list[Happening]:
 
 
 def _recompiles(facts: Facts) -> float:
-    return float(sum(one.compiler.recompile_count for one in facts.launches if one.compiler))
+    return float(sum(one.compiler.recompile_count for one in facts.own_launches if one.compiler))
 
 
 def _nothing_compiled(facts: Facts) -> str:
@@ -64,14 +64,16 @@ def _nothing_compiled(facts: Facts) -> str:
 
 def _never_settles(launch: LaunchFacts) -> bool:
     """By the trainer's count of each step, where it reports one: the log knows of no steps."""
-    later = [_count(step) for step in launch.metrics.steps[1:]]
+    later = launch.metrics.steps[1:]
     second_half = later[len(later) // 2 :]
-    return len(later) >= SETTLED and sum(count > 0 for count in second_half) >= TOO_OFTEN
+    return len(later) >= SETTLED and sum(map(_recompiled_in, second_half)) >= TOO_OFTEN
 
 
-def _count(step: Step) -> float:
+def _recompiled_in(step: Step) -> bool:
+    """On any rank; a count that is NaN is not none."""
     counted = step.counters.get("recompiles", 0)
-    return float(max(counted, default=0) if isinstance(counted, list) else counted)
+    counts = counted if isinstance(counted, list) else [counted]
+    return any(not float(count) <= 0 for count in counts)
 
 
 def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Iterator[str]:
@@ -81,7 +83,7 @@ def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Ite
     for launch in facts.launches:
         if launch.compiler and launch.compiler.recompiles:
             yield f"{launch.name}: {_recompiled(launch)}"
-    if all(launch.exit_code == 0 for launch in facts.launches):
+    if all(launch.ended_well for launch in facts.launches):
         yield from (_gone(entry) for entry in known if not any(map(entry.covers, found)))
 
 
@@ -96,7 +98,7 @@ def _said(what: str, found: Sequence[Happening]) -> str:
 
 
 def _gone(entry: KnownBreak) -> str:
-    return f"no longer broken, delete it from conf/{known_breaks.FILE}: {entry}"
+    return f"no longer broken, delete {entry.place}: {entry}"
 
 
 def _folder(facts: Facts, found: Sequence[Happening]) -> str:

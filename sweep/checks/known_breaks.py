@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.conf_file import OfCases, Pattern
-from sweep.errors import RequestError, reason
 from sweep.facts import Happening
 from sweep.files import conf_files
 
@@ -33,7 +30,7 @@ class KnownBreak(OfCases):
         return in_frame and re.search(self.reason, found.reason) is not None
 
     def __str__(self) -> str:
-        return f"{self.frame}: {self.reason} ({self.issue or self.why})"
+        return f"{self.frame}: {self.reason} ({self.issue or self.why}; case: {self.case})"
 
 
 def of_case(case: Case) -> list[KnownBreak]:
@@ -43,13 +40,4 @@ def of_case(case: Case) -> list[KnownBreak]:
 
 def entries() -> list[KnownBreak]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return [one for path in conf_files(FILE) for one in _entries(path)]
-
-
-@cache
-def _entries(path: Path) -> list[KnownBreak]:
-    found = conf_file.read(path)
-    try:
-        return TypeAdapter(list[KnownBreak]).validate_python(found)
-    except ValidationError as error:
-        raise RequestError(f"{path}: entry {reason(error, ' ')}") from None
+    return conf_file.entries(conf_files(FILE), KnownBreak)

@@ -1,31 +1,54 @@
 """Every layout, and every feature, computes what the plainest case of its architecture computes.
 
 Gradient norms are compared by parameter group as well: many faults have the right loss and wrong
-gradients, and Adam hides a gradient that is off by a constant.
+gradients, and Adam hides a gradient that is off by a constant. Being plain makes no case right:
+where two differ, the others say which of the two is the odd one.
 """
 
 from __future__ import annotations
 
-from sweep.checks import peers
+from collections.abc import Sequence
+
+from sweep.checks import agreement, peers
+from sweep.checks.agreement import Sides
 from sweep.checks.base import Context, Finding, Outcome
-from sweep.checks.comparison import Comparison
-from sweep.errors import RequestError
 from sweep.facts import Facts
+
+ALONE = "compared with nothing: no other case of the sweep trains the same"
 
 
 def check(facts: Facts, context: Context) -> Finding | None:
-    """Compare with the reference in the same sweep; None where there is none, or it is the case."""
-    candidates = peers.candidates(facts, context.sweep)
-    if not candidates:
-        return None
-    reference = next(filter(peers.is_whole, candidates), None)
+    """Compare along each axis; None for the reference itself, unless it is the odd one."""
+    axes = peers.axes(facts, context.sweep)
+    if not axes:
+        return _of_reference(facts, context)
+    usable = [axis for axis in axes if any(map(peers.is_whole, axis))]
+    findings = [_along(axis, facts, context) for axis in usable or axes]
+    ranked = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
+    worst = min(findings, key=lambda one: (one.advisory, ranked.index(one.outcome)))
+    names = {name for one in findings for name in one.metrics}
+    largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in sorted(names)}
+    said = [one.message for one in findings if one.outcome is worst.outcome and one.message]
+    notes = [one.message for one in findings if one.outcome is not worst.outcome and one.message]
+    message = "; ".join(dict.fromkeys([*said, *notes]))
+    return worst.model_copy(update={"metrics": largest, "message": message})
+
+
+def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
+    """Compare with the first case of an axis that can be a reference."""
+    reference = next(filter(peers.is_whole, axis), None)
     if reference is None:
-        names = ", ".join(one.case.id for one in candidates)
+        names = ", ".join(one.case.id for one in axis)
         return _finding(
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
-    compared = Comparison(facts, reference, reference.case.id, "parity")
-    outcome, message = _judged(compared)
+    compared = agreement.compare(facts, reference)
+    outcome, message = agreement.judged(compared)
+    if outcome is Outcome.FAIL and facts.case.fault is None:
+        sides = Sides.of(facts, reference, peers.peers(facts, context.sweep))
+        message += f"; {sides}"
+        if sides.odd is reference and not peers.axes(reference, context.sweep):
+            outcome = Outcome.PASS  # the reference fails, by the same comparison
     finding = _finding(outcome, message, compared.metrics())
     if outcome is Outcome.FAIL:
         finding.margin = compared.margin()
@@ -35,37 +58,27 @@ def check(facts: Facts, context: Context) -> Finding | None:
     return finding
 
 
-def _judged(compared: Comparison) -> tuple[Outcome, str]:
-    if not compared.pairs:
-        return Outcome.INCONCLUSIVE, f"no step in common with {compared.name}"
-    try:
-        beyond = (
-            compared.other_batch()
-            or compared.other_figures()
-            or compared.other_buffers()
-            or compared.too_far()
-            or compared.too_many_choices()
-        )
-    except RequestError as error:
-        return Outcome.INCONCLUSIVE, f"against {compared.name}: {error}"
-    if not compared.reports_batches:
-        message = "the trainer does not report global_batch_digest, so the data may differ"
-        return Outcome.INCONCLUSIVE, f"{message}; {beyond or f'equal to {compared.name}'}"
-    if beyond:
-        return Outcome.FAIL, beyond
-    return _without_a_difference(compared)
-
-
-def _without_a_difference(compared: Comparison) -> tuple[Outcome, str]:
-    """A pass, if enough could be compared."""
-    another = compared.another_choice()
-    if not compared.alike:
-        hint = "no step could be compared; try data.seed=1: a tie is rare, a fault is not"
-        return Outcome.INCONCLUSIVE, f"{another}; {hint}"
-    if compared.lost_steps > 0:
-        message = f"{compared.lost_steps} steps could not be compared with {compared.name}"
-        return Outcome.INCONCLUSIVE, message
-    return Outcome.PASS, "; ".join(filter(None, (another, compared.unseen())))
+def _of_reference(facts: Facts, context: Context) -> Finding | None:
+    """What those that are compared with this case say of it."""
+    if not peers.is_whole(facts) or not context.sweep:
+        return None
+    others = [one for one in peers.referring(facts, context.sweep) if peers.is_whole(one)]
+    if not others:
+        found = _finding(Outcome.INCONCLUSIVE, ALONE)
+        return found.model_copy(update={"advisory": True, "alone": True})
+    told: Finding | None = None
+    for other in others:
+        compared = agreement.compare(facts, other)
+        outcome, message = agreement.judged(compared)
+        if outcome is not Outcome.FAIL:
+            continue
+        sides = Sides.of(facts, other, peers.peers(facts, context.sweep))
+        found = _finding(outcome, f"{message}; {sides}", compared.metrics())
+        if sides.odd is facts:
+            found.folder, found.margin = facts.launches[0].directory, compared.margin()
+            return found
+        told = told or found.model_copy(update={"outcome": Outcome.INCONCLUSIVE, "advisory": True})
+    return told
 
 
 def _finding(outcome: Outcome, message: str, metrics: dict[str, float] | None = None) -> Finding:

@@ -1,68 +1,94 @@
 """A resumed run continues the one it was saved from: the same run's own later steps.
 
 Batches, learning rate, random streams and buffers must be equal; losses and gradient norms agree
-within a threshold. With Adam's moments lost the first resumed step can still agree, so every later
-step counts. A resume is a repeat as well: where repeats are exact, gradients are equal to the bit,
-and memory that nobody wrote shows in them while losses still round to the same.
+within what whole runs of the same case differ by (sweep/checks/noise.py), the calibrated threshold
+being the upper bound. With Adam's moments lost the first resumed step can still agree, so every
+later step counts. Where correct resumes are exact, gradients are equal to the bit: memory that
+nobody wrote shows in them while losses still round to the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
-from sweep.checks import thresholds
+from sweep.checks import noise, thresholds
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.differences import Pair, Series, in_common, series
+from sweep.checks.thresholds import Threshold
 from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Step
 
+BUFFERS = "untrained buffers"
 EQUAL: tuple[tuple[str, Callable[[Step], object]], ...] = (
     ("learning rate", lambda step: step.lr),
     ("batch", lambda step: step.batch_digests),
     ("random stream", lambda step: step.rng_digests),
-    ("untrained buffers", lambda step: step.buffers_digest),
+    (BUFFERS, lambda step: step.buffers_digest),
 )
-EXACT = ("cpu",)  # devices that add up in the same order each time
+Limited = tuple[Series, Threshold]
+LIMITED = ("loss", "grad_norm")
+"""What may have a threshold."""
 
 
 def check(facts: Facts, _context: Context) -> Finding | None:
-    """Compare each resumed launch with the first; None where the case does not resume."""
+    """Compare each resumed launch with the whole run; None where the case does not resume."""
     asked = facts.asked.get("resume_at")
     if not asked:
         return None
-    if len(facts.launches) <= len(asked):
-        message = f"{len(facts.launches)} of {len(asked) + 1} launches ran"
+    if len(facts.own_launches) <= len(asked):
+        message = f"{len(facts.own_launches)} of {len(asked) + 1} launches ran"
         return _finding(Outcome.INCONCLUSIVE, message)
-    whole, *resumed = facts.launches
-    findings = [_compared(whole, one, facts) for one in resumed]
+    whole, *resumed = facts.own_launches
+    wholes = facts.runs_of(whole)
+    findings = [_compared(wholes, facts.runs_of(launch), facts) for launch in resumed]
     worst = next((one for one in findings if one.outcome is not Outcome.PASS), findings[0])
     names = {name for one in findings for name in one.metrics}
     largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in names}
     return worst.model_copy(update={"metrics": largest})
 
 
-def _compared(whole: LaunchFacts, resumed: LaunchFacts, facts: Facts) -> Finding:
+def _compared(
+    wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts], facts: Facts
+) -> Finding:
+    """One launch that resumed, and its repeats, with the whole runs."""
+    for launch in resumed:
+        if (wrong := _not_comparable(launch, wholes[0])) is not None:
+            return _finding(*wrong, folder=launch.directory)
+    pairs = in_common(resumed[0].metrics.steps, wholes[0].metrics.steps)
+    compared = noise.closest(resumed, wholes, figures)
+    differ = noise.among(wholes, resumed[0].first_step, figures)
+    metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
+    metrics |= {f"resume/{name}_noise": size for name, size in differ.items()}
+    metrics |= _inexact_steps(pairs)
+    folder = resumed[0].directory
+    unequal = _unequal(wholes, resumed)
+    try:
+        limited = [(one, noise.limit(one, differ.get(one.name), facts.case)) for one in compared]
+    except RequestError as error:
+        outcome = Outcome.FAIL if unequal else Outcome.INCONCLUSIVE
+        return _finding(outcome, unequal or str(error), metrics, folder)
+    problem = unequal or _too_far(limited)
+    if not problem and thresholds.is_exact(facts.case):
+        problem = _other_bits(wholes, resumed)
+    if not problem:
+        notes = _unseen(pairs), noise.coarse(compared)
+        return _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
+    finding = _finding(Outcome.FAIL, problem, metrics, folder)
+    finding.margin = max(one.margin(limit) for one, limit in limited)
+    return finding
+
+
+def _not_comparable(resumed: LaunchFacts, whole: LaunchFacts) -> tuple[Outcome, str] | None:
     first = min((step.step for step in resumed.metrics.steps), default=resumed.first_step)
     if first < resumed.first_step:
         message = f"began at step {first}, not {resumed.first_step}: it did not go on from there"
-        return _finding(Outcome.FAIL, f"{resumed.name}: {message}", folder=resumed.directory)
-    pairs = in_common(resumed.metrics.steps, whole.metrics.steps)
-    if len(pairs) < 2:
-        message = f"{len(pairs)} steps to compare after the resume; at least 2 are needed"
-        return _finding(Outcome.INCONCLUSIVE, message, folder=resumed.directory)
-    compared = list(figures(pairs))
-    metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
-    metrics |= _inexact_steps(pairs)
-    try:
-        problem = _unequal(pairs) or _too_far(compared, facts) or _no_repeat(pairs, facts)
-    except RequestError as error:
-        return _finding(Outcome.INCONCLUSIVE, str(error), metrics, resumed.directory)
-    if not problem:
-        return _finding(Outcome.PASS, _unseen(pairs), metrics)
-    finding = _finding(Outcome.FAIL, problem, metrics, resumed.directory)
-    finding.margin = _margin(compared, facts)
-    return finding
+        return Outcome.FAIL, f"{resumed.name}: {message}"
+    count = len(in_common(resumed.metrics.steps, whole.metrics.steps))
+    if count < 2:
+        message = f"{count} steps to compare after the resume; at least 2 are needed"
+        return Outcome.INCONCLUSIVE, message
+    return None
 
 
 def figures(pairs: list[Pair]) -> Iterator[Series]:
@@ -72,16 +98,22 @@ def figures(pairs: list[Pair]) -> Iterator[Series]:
         yield series("grad_norm", lambda step: step.grad_norm or 0.0, pairs, is_relative=False)
 
 
-def _margin(compared: Sequence[Series], facts: Facts) -> float | None:
-    """How many times its threshold the farthest figure is; None if none has a threshold."""
-    limits = ((one, thresholds.configured("resume", one.name, facts.case)) for one in compared)
-    return max((one.margin(limit) for one, limit in limits if limit is not None), default=None)
+def _unequal(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
+    """The first figure that must be equal and is not, in any of the resumed runs."""
+    is_moved = any(_other(in_common(one.metrics.steps, other.metrics.steps), BUFFERS)
+                   for one, other in pairwise(wholes))  # fmt: skip
+    names = [name for name, _ in EQUAL if name != BUFFERS or not is_moved]
+    for launch in resumed:
+        pairs = in_common(launch.metrics.steps, wholes[0].metrics.steps)
+        if problem := _other(pairs, *names):
+            return problem
+    return ""
 
 
-def _unequal(pairs: list[Pair]) -> str:
+def _other(pairs: list[Pair], *names: str) -> str:
     for resumed, whole in pairs:
         for name, value in EQUAL:
-            if value(whole) != value(resumed):
+            if name in names and value(whole) != value(resumed):
                 return (
                     f"step {whole.step}: the {name} is {value(resumed)} resumed, "
                     f"{value(whole)} in the uninterrupted run"
@@ -104,26 +136,26 @@ def _inexact_steps(pairs: list[Pair]) -> dict[str, float]:
     return {"resume/inexact_steps": float(other)}
 
 
-def _no_repeat(pairs: list[Pair], facts: Facts) -> str:
-    """The first gradient that is not the same to the last bit, on a device that repeats itself."""
-    if facts.case.device not in EXACT:
-        return ""
-    for resumed, whole in pairs:
-        digests = zip_longest(resumed.gradient_digests, whole.gradient_digests)
-        ranks = [rank for rank, (ours, theirs) in enumerate(digests) if ours != theirs]
-        if ranks:
-            return (
-                f"step {whole.step}: the gradient is another in its last bits resumed than in the"
-                f" uninterrupted run (rank {', '.join(map(str, ranks))}): {facts.case.device}"
-                " repeats itself, so look for memory that is read before it is written, or for"
-                " something that depends on time"
-            )
+def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
+    """The first gradient that is not the same to the last bit, resumed or in a repeat."""
+    others = [*(("resumed", launch) for launch in resumed),
+              *(("when repeated", launch) for launch in wholes[1:])]  # fmt: skip
+    for how, launch in others:
+        for ours, theirs in in_common(launch.metrics.steps, wholes[0].metrics.steps):
+            digests = zip_longest(ours.gradient_digests, theirs.gradient_digests)
+            ranks = [str(rank) for rank, (one, other) in enumerate(digests) if one != other]
+            if ranks:
+                return (
+                    f"step {theirs.step}: the gradient is another in its last bits {how} than in"
+                    f" the uninterrupted run (rank {', '.join(ranks)}): runs are equal here, so"
+                    " look for memory that is read before it is written, or for something that"
+                    " depends on time"
+                )
     return ""
 
 
-def _too_far(compared: Sequence[Series], facts: Facts) -> str:
-    for one in compared:
-        limit = thresholds.of_case("resume", (one.name,), facts.case)
+def _too_far(limited: Sequence[Limited]) -> str:
+    for one, limit in limited:
         if one.first_beyond(limit) is not None:
             return one.said(limit, "resumed", "the uninterrupted run")
     return ""

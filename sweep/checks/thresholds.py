@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sweep import conf_file
 from sweep.case.labels import Case
-from sweep.errors import RequestError, reason
+from sweep.errors import RequestError, refusing
 from sweep.files import conf_files
 
 FILE = "thresholds.yaml"
+SPECIAL = ("arch", "trainer")  # thresholds of their own, within another
 CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
 
 
@@ -38,11 +39,16 @@ class Threshold(BaseModel):
 
 
 class Table(BaseModel):
-    """check -> figure -> device -> dtype -> threshold; checks whose failures are only shown."""
+    """check -> figure -> device -> dtype -> threshold; and what is said of whole checks.
+
+    `advisory`: checks whose failures are only shown; `exact`: trainer -> devices on which its
+    correct resumes are equal to the bit.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     advisory: list[str] = Field(default_factory=list)
+    exact: dict[str, list[Literal["cpu", "cuda"]]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
 
@@ -78,6 +84,11 @@ def is_advisory(check: str) -> bool:
     return check in table().advisory
 
 
+def is_exact(case: Case) -> bool:
+    """Whether correct resumes of the case's trainer on its device are equal to the bit."""
+    return case.device in table().exact.get(case.trainer, [])
+
+
 def _merged(found: Any, over: Any) -> Any:
     """`found` with what `over` says, deep down; each keeps what the other does not say."""
     if not isinstance(found, dict) or not isinstance(over, dict):
@@ -88,25 +99,39 @@ def _merged(found: Any, over: Any) -> Any:
     return merged
 
 
+def _replaced(shipped: Any, own: Any) -> Any:
+    """`shipped` with one's own: a value replaces the shipped one with its mean and its source.
+
+    What is shipped for single architectures and trainers stays.
+    """
+    if not isinstance(shipped, dict) or not isinstance(own, dict):
+        return own
+    kept = {key: shipped[key] for key in SPECIAL if key in shipped} if "value" in own else shipped
+    return kept | {key: _replaced(kept.get(key), value) for key, value in own.items()}
+
+
 @cache
 def table() -> Table:
     """All files, checked; raises RequestError naming what is wrong in them.
 
     What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
     """
+    shipped: Any = {}
     found: Any = {}
+    folder = None
     for path in conf_files(FILE, CALIBRATED):
+        if path.parent != folder:
+            shipped, found, folder = _replaced(shipped, found), {}, path.parent
         said = conf_file.read(path)
         found = _merged(found, said if said is not None or not found else {})  # some may be empty
-        checked = _checked(found, path)
+        checked = _checked(_replaced(shipped, found), path)
     return checked
 
 
 def _checked(found: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
     limits = found.copy() if isinstance(found, dict) else found
-    advisory = limits.pop("advisory", []) if isinstance(limits, dict) else []
-    try:
-        return Table.model_validate({"advisory": advisory, "thresholds": limits})
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}") from None
+    of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
+                 if isinstance(limits, dict) and name in limits}  # fmt: skip
+    with refusing(path):
+        return Table.model_validate(of_checks | {"thresholds": limits})

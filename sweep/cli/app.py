@@ -10,15 +10,15 @@ from typing import NoReturn
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from sweep import schema
 from sweep.cli import completion
 from sweep.cli.complaints import one_line
-from sweep.cli.terminal import steady
+from sweep.cli.terminal import check_linux, steady
 from sweep.cli.usage import usage
 from sweep.errors import RequestError, told
-from sweep.files import conf_dir
+from sweep.files import conf_dir, config_dir_of, reading_also
 
 schema.register()
 
@@ -26,22 +26,33 @@ schema.register()
 def main() -> int:
     """Run Hydra on the command line; returns the exit code: 0, 1, 2 or 3 (or 130, interrupted)."""
     steady()
-    if {"--help", "-h"} & set(sys.argv[1:]):
-        print(usage())
-        return 0
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
-    run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
     try:
-        if completion.FLAGS & set(sys.argv[1:]):
-            completion.answer(sys.argv[1:], run)
-        else:
-            sys.argv[1:] = options_first(sys.argv[1:])
-            run()
+        check_linux()
+        own, _ = config_dir_of(sys.argv[1:])
+        with reading_also(own):
+            return _run(sys.argv[1:])
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
     except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
         return _answer(error)
-    return 0
+
+
+def _run(argv: list[str]) -> int:
+    if {"--help", "-h"} & set(argv):
+        print(usage())
+        return 0
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
+    task = Task()
+    run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
+    try:
+        if completion.FLAGS & set(argv):
+            completion.answer(argv, run)
+        else:
+            sys.argv[1:] = options_first(argv)
+            run()
+    except Exception as error:  # noqa: BLE001  # while the folder of one's own is known
+        return _answer(error)
+    return task.exit_code
 
 
 def options_first(argv: list[str]) -> list[str]:
@@ -71,25 +82,33 @@ def refuse(message: str) -> NoReturn:
     raise RequestError(f"{message}; python -m sweep --help shows examples")
 
 
-def task(config: DictConfig) -> None:
-    """One composed case, in the foreground: what Hydra calls without `-m`."""
-    try:
-        code = _foreground(config)
-    except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
-        code = _answer(error)
-    sys.exit(code)
+class Task:
+    """What Hydra calls: one case in the foreground. Both it and the sweeper leave an exit code."""
+
+    exit_code = 0
+
+    def __call__(self, config: DictConfig) -> int:
+        """Run the composed case. Returns whatever happens, so that Hydra calls its callbacks."""
+        try:
+            self.exit_code = _foreground(config)
+        except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
+            self.exit_code = _answer(error)
+        return self.exit_code
 
 
 def _foreground(config: DictConfig) -> int:
     from sweep.case.machine import this_machine
-    from sweep.plan import plan_one
+    from sweep.plan import honoured, plan_one
     from sweep.plan.suite import SET_BY_US
     from sweep.session import foreground
 
+    with open_dict(config):
+        config.hydra = HydraConfig.get()  # which Hydra keeps from its task
+    honoured.check_case(config.hydra)
     for key in SET_BY_US:
         if config.get(key) is not None:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
-    planned = plan_one(HydraConfig.get().overrides.task, config, this_machine())
+    planned = plan_one(config.hydra.overrides.task, config, this_machine())
     return foreground.run(planned, this_machine())
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep.cli.terminal import steady
+from sweep.cli.terminal import check_linux, steady
 from sweep.errors import RequestError, told
-from sweep.files import config_dir_of
+from sweep.files import config_dir_of, reading_also
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,12 @@ def run(
         print(usage)
         return 0
     try:
+        check_linux()
         own, rest = config_dir_of(argv)
         if own is not None and not Path(own).is_dir():
             raise RequestError(f"--config-dir {own}: no such folder")
-        return main(usage.parse(rest))
+        with reading_also(own):
+            return main(usage.parse(rest))
     except BaseException as error:  # each has its line and its exit code
         if isinstance(error, SystemExit):
             raise

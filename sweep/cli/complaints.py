@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 import traceback
-from dataclasses import fields
+from collections.abc import Iterable
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from sweep.errors import RequestError
-from sweep.schema import Settings
+from sweep.files import conf_dir, conf_files
 
 EXAMPLE = "python -m sweep arch=llama layout=single"
 
+KEY_ERRORS = (ConfigAttributeError, ConfigKeyError)
 _FOR_DEVELOPERS = ("full_key", "object_type", "reference_type")
 
 
@@ -25,7 +26,9 @@ def one_line(error: BaseException) -> str | None:
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         choices = ", ".join(sorted(error.options))
-        return f"{group}={name}: no such {group}; choose from {choices}"
+        degrees = ", or say degrees, as fsdp4_ep1" if group == "layout" else ""
+        hint = _near(name, error.options)
+        return f"{group}={name}: no such {group};{hint} choose from {choices}{degrees}"
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not understood: {_without_link(_flat(error))}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
@@ -64,20 +67,47 @@ def _flat(error: BaseException) -> str:
         choices = ", ".join(line.strip() for line in text.splitlines() if line.startswith("\t"))
         return f"{found[1]}=...: missing; choose from {choices}; as in: {EXAMPLE}"
     if found := re.search(r"Could not override '([^']+)'\.\nTo append", text):
-        return f"there is no setting {found[1]};{_near(found[1])} {EXAMPLE} --cfg job shows all"
+        return _no_setting(found[1], error.__cause__)
     if found := re.search(r"missing mandatory value.*full_key: (\S+)", text, re.S):
-        return f"{found[1]}=...: missing; conf/{found[1].partition('.')[0]}/ says what it is"
+        group = conf_dir() / found[1].partition(".")[0]
+        return f"{found[1]}=...: missing; {group}/ says what it is"
     if found := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
-        return f"conf/{found[1]}.yaml: {_sentence(found[2])}"
+        return f"{conf_files(f'{found[1]}.yaml')[-1]}: {_of_file(error.__context__, found[2])}"
     cause = f": {_sentence(str(error.__cause__))}" if error.__cause__ else ""
     return _sentence(text) + cause
 
 
-def _near(name: str) -> str:
-    """The setting of a case that was meant, if one is near."""
-    known = [one.name for one in fields(Settings)]
-    near = difflib.get_close_matches(name, known, 1) if "." not in name else []
-    return f" did you mean {near[0]}?" if near else ""
+def _of_file(error: BaseException | None, text: str) -> str:
+    if isinstance(error, KEY_ERRORS) and error.full_key:
+        return _no_setting(error.full_key, error)
+    return _sentence(text)
+
+
+def _no_setting(key: str, error: BaseException | None) -> str:
+    """That there is no such key where `error` looked for it, and which there are."""
+    if isinstance(error, KEY_ERRORS) and error.full_key:
+        key = error.full_key
+    within, dot, name = key.rpartition(".")
+    parent = error.parent_node if isinstance(error, KEY_ERRORS) else None
+    known = [str(one) for one in parent or () if one not in (None, "hydra", "_target_")]
+    near = _near(name, known, within + dot)
+    if within == "hydra.launcher" and not near:
+        near = _near(name, _of_slurm(), "hydra/launcher=slurm hydra.launcher.")
+    if not within or not known:
+        return f"there is no setting {key};{near} {EXAMPLE} --cfg job shows all"
+    return f"there is no setting {key};{near} {within} has {', '.join(known)}"
+
+
+def _of_slurm() -> list[str]:
+    from hydra.core.config_store import ConfigStore
+
+    return [str(key) for key in ConfigStore.instance().load("hydra/launcher/sweep_slurm.yaml").node]
+
+
+def _near(name: str, known: Iterable[str], before: str = "") -> str:
+    """What was meant, if something is near."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f" did you mean {before}{near[0]}?" if near else ""
 
 
 def _sentence(text: str) -> str:

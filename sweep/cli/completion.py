@@ -1,7 +1,4 @@
-"""Completion of `python -m sweep ...` in bash. Hydra knows the words, but only of a program.
-
-Its own script is for `some_app` and `python some_app.py`; this one asks it about `python -m sweep`.
-"""
+"""What Tab completes. Hydra has the scripts for shells; its answers lack lists and enumerations."""
 
 from __future__ import annotations
 
@@ -11,47 +8,24 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from sweep import schema
-from sweep.errors import RequestError
 
 FLAGS = {"-sc", "--shell-completion"}
+PROGRAM = "trainer-sweep"  # Hydra's scripts complete a program by its name, and no `python -m`
 HERE = {"arch": "llama", "layout": "single"}  # settings have names only where these are chosen
-
-_SCRIPT = """\
-_sweep_before=$(complete -p {python} 2>/dev/null | sed -n 's/.*-F \\([^ ]*\\).*/\\1/p')
-[[ $_sweep_before != _sweep ]] || _sweep_before=
-_sweep() {
-    local asked='^[^ ]*python[0-9.]* +-m +sweep +(.*)$' last words
-    if [[ ! ${COMP_LINE:0:COMP_POINT} =~ $asked ]]; then  # another program
-        [[ -z $_sweep_before ]] || "$_sweep_before" "$@"
-        return
-    fi
-    last=${BASH_REMATCH[1]##* }
-    words=$(COMP_LINE="sweep ${BASH_REMATCH[1]}" "$1" -m sweep -sc query=bash 2>/dev/null)
-    COMPREPLY=($(compgen -W "$words" -- "$last"))
-    COMPREPLY=("${COMPREPLY[@]#"${last%"$2"}"}")  # readline splits words at =
-}
-complete -o nospace -o default -F _sweep python python3 {python}
-"""
 
 
 def answer(arguments: Sequence[str], ask: Callable[[], object]) -> None:
-    """`-sc install=bash` prints the script; `query=bash` what may stand at the end of COMP_LINE.
+    """`-sc install=bash` prints Hydra's script; `query=bash` what may stand at COMP_LINE's end.
 
-    `ask` makes Hydra print what it knows. Raises RequestError.
+    `ask` makes Hydra print what it knows.
     """
-    wanted = [word for word in arguments if word not in FLAGS]
-    if wanted == ["install=bash"]:
-        print(_SCRIPT.replace("{python}", Path(sys.executable).name), end="")
-    elif wanted == ["uninstall=bash"]:
-        print("complete -r python python3", Path(sys.executable).name)
-    elif wanted == ["query=bash"]:
-        print(" ".join(_words(ask)))
+    sys.argv[0] = PROGRAM
+    if any(word.startswith("query=") for word in arguments):
+        print("\n".join(_words(ask)))
     else:
-        install = 'eval "$(python -m sweep -sc install=bash)"'
-        raise RequestError(f"shell completion is for bash: {install}")
+        ask()
 
 
 def _words(ask: Callable[[], object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Output that outlives its reader: a pipe that closes or a terminal that goes ends no sweep."""
+"""What every command begins with: output that outlives its reader, and a look at the system."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 import os
 import sys
 from typing import Any
+
+from sweep.errors import RequestError
 
 
 class _Lasting(io.FileIO):
@@ -39,6 +41,12 @@ def steady() -> None:
         setattr(sys, name, io.TextIOWrapper(
             raw, encoding, "replace", line_buffering=descriptor == 2 or raw.isatty()
         ))  # fmt: skip
+
+
+def check_linux() -> None:
+    """Raise RequestError on another system: processes are found by /proc and ended by prctl."""
+    if sys.platform != "linux":
+        raise RequestError(f"this is {sys.platform}, and Linux is needed: use WSL or a container")
 
 
 def _open_all() -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import textwrap
 
-from sweep.files import conf_dir
+from sweep.files import conf_dir, conf_dirs
 
 GROUPS = ("suite", "arch", "layout", "feature", "trainer", "scale", "hydra/launcher")
 
 _TEXT = """\
 Train a tiny model of every architecture, in every layout, with every feature; say what broke.
+Linux only: no macOS, and Windows in WSL.
 
   python -m sweep arch=llama layout=cp4_ep4
       one case, in the foreground, its log streamed
   python -m sweep -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
       each combination, as jobs, with a live table
-  python -m sweep -m arch=llama layout=single,fsdp4_ep4 steps=8 launch.timeout_seconds=300
-      any setting can be changed, and with -m have several values
+  python -m sweep -m 'arch=glob(*)' layout=single,fsdp4_ep1 steps=8 launch.timeout_seconds=300
+      any setting can be changed, and with -m have several values; glob(qwen*) takes all that
+      match, and a layout may be any degrees of parallelism, as case ids have them
   python -m sweep -m suite=nightly plan=true
       a whole suite: list its cases, launches and estimates; without plan=true, run it
   python -m sweep -m suite=nightly arch=qwen3_moe shard=1/4
@@ -30,9 +32,10 @@ Choices:
 {choices}
 
 Settings with their defaults:  python -m sweep arch=llama layout=single --cfg job
-Completion of all this (bash): eval "$(python -m sweep -sc install=bash)"
-Groups of your own:            --config-dir FOLDER, with arch/, layout/, ... as in
+Completion of all this (bash): eval "$(trainer-sweep -sc install=bash)", for trainer-sweep
+Choices of your own:           --config-dir FOLDER, with layout/, feature/, trainer/ or suite/ as in
   {conf}
+  (an architecture takes code too: docs/extending.md); with --help as well, they are listed above
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
@@ -43,12 +46,13 @@ Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep it
 
 
 def usage() -> str:
-    """The help text, with the choices that `conf/` has."""
+    """The help text, with the choices of `conf/` and of --config-dir."""
     return _TEXT.format(choices="\n".join(map(_choices, GROUPS)), conf=conf_dir())
 
 
 def _choices(group: str) -> str:
-    names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    files = (path for folder in conf_dirs() for path in (folder / group).glob("*.yaml"))
+    names = sorted({path.stem for path in files})
     return textwrap.fill(
         f"  {group + '=':<16}{', '.join(names)}", width=98, subsequent_indent=" " * 18
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sweep import provenance
+from sweep.checks import comparable
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.report.lines import grid, say, say_whole
 from sweep.report.markdown import escaped, table
@@ -22,6 +23,7 @@ LEGEND = (
     " base"
 )
 REGRESSIONS = "Regressions"
+NAMED = 12  # parts of the provenance that moved
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,12 @@ class Page:
     def heads(self) -> list[str]:
         """Both sweeps, and the versions that differ."""
         moved = provenance.moved(self.base.tags, self.head.tags)
+        both = [row.facts for row in self.rows if row.facts]
+        moved += [change for facts in both for change in comparable.moved(*facts)]
         return [
             f"base {self.base.sweep_id} ({self.base.experiment})",
             f"head {self.head.sweep_id} ({self.head.experiment})",
-            f"moved: {moved or 'nothing'}",
+            f"moved: {_listed(list(dict.fromkeys(moved)))}",
         ]
 
     @property
@@ -99,17 +103,17 @@ def show(page: Page, console: Console) -> None:
         for line in lines:
             say(console, printable(line), style)
         for folder in page.folders if title == REGRESSIONS else ():
-            say_whole(console, "look in", folder)
+            say_whole(console, "look in", printable(folder))
     console.print(Text(f"\n{page.verdict}", style="bold red" if page.regressions else "bold green"))
 
 
 def markdown(page: Page) -> str:
     """The comparison as Markdown, the regressions first."""
     lines = [f"# {page.verdict[0].upper()}{page.verdict[1:]}", ""]
-    lines += [f"- {line}" for line in page.heads]
+    lines += [f"- {escaped(line)}" for line in page.heads]
     for title, _, messages in _sections(page):
         lines += ["", f"## {title}", "", *(f"- {escaped(line)}" for line in messages)]
-        lines += [f"- look in `{folder}`" for folder in page.folders if title == REGRESSIONS]
+        lines += [f"- look in {_code(folder)}" for folder in page.folders if title == REGRESSIONS]
     lines += ["", "## Cases", "", LEGEND, "", *table(COLUMNS, map(_values, page.rows))]
     return "\n".join(lines) + "\n"
 
@@ -137,7 +141,18 @@ def _values(row: Row) -> list[str]:
     ]
 
 
+def _listed(moved: Sequence[str]) -> str:
+    """Those at the head of the list: over many hosts or code digests it may be long."""
+    more = f" and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+    return (", ".join(moved[:NAMED]) or "nothing") + more
+
+
 def _missing(where: str, cases: Sequence[CaseRecord]) -> Iterator[str]:
     for case in cases:
         bad = "" if is_good(case) else f", {verdict_of(case)}"
         yield f"{case.case_id}: in the {where} alone{bad}"
+
+
+def _code(text: str) -> str:
+    """A path in one piece, whatever is in it."""
+    return f"`{printable(text).replace('`', ' ').replace(chr(10), ' ')}`"

@@ -1,5 +1,5 @@
 """Findings -> one verdict for each case. `python -m sweep.judge` judges a recorded sweep again."""
 
-from sweep.judge.verdict import Judgement, Verdict, judge, ready, unavailable
+from sweep.judge.verdict import Judgement, Verdict, judge, ready, unavailable, unreadable
 
-__all__ = ["Judgement", "Verdict", "judge", "ready", "unavailable"]
+__all__ = ["Judgement", "Verdict", "judge", "ready", "unavailable", "unreadable"]

@@ -10,7 +10,7 @@ from sweep import report
 from sweep.case.folder import PLAN
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
-from sweep.files import write_json
+from sweep.files import inside, write_json
 from sweep.judge.verdict import ready
 from sweep.session.closing import keep
 from sweep.session.rejudge import judge_recorded, without_own
@@ -44,9 +44,10 @@ def _run(values: Mapping[str, str]) -> int:
 
 def _folder(outputs: Path, reader: Reader, sweep: SweepRecord) -> Path:
     """The sweep's own, where this is its machine; else one for its reports, that is no sweep's."""
-    if (outputs / sweep.sweep_id / PLAN).is_file():
-        return outputs / sweep.sweep_id
-    folder = outputs / ELSEWHERE / sweep.sweep_id
+    here = inside(outputs, sweep.sweep_id)
+    if (here / PLAN).is_file():
+        return here
+    folder = inside(outputs / ELSEWHERE, sweep.sweep_id)
     write_json(folder / PLAN, reader.plan(sweep))
     return folder
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sweep.errors import RequestError, reason
+from sweep.errors import refusing
 from sweep.files import write_text
 from sweep.judge.verdict import Judgement
 
@@ -29,7 +27,5 @@ def load(case_dir: Path) -> Judgement | None:
     path = case_dir / NAME
     if not path.is_file():
         return None
-    try:
+    with refusing(path, "move the case's folder away"):
         return Judgement.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise RequestError(f"{path}: {reason(error)}; move the case's folder away") from None

@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import OfCases, Pattern
-from sweep.errors import RequestError, reason
+from sweep.errors import unknown
 from sweep.facts import Facts
 from sweep.files import conf_files
 
@@ -35,13 +31,12 @@ class KnownFailure(OfCases):
     message: Pattern  # found anywhere in the finding's message
     issue: str = Field(pattern="^(https?://|docs/)")  # or a page of docs/ where none is open
     until: date | None = None  # the last day on which it is expected
-    place: str  # file and line
 
     @field_validator("check")
     @classmethod
     def _is_check(cls, value: str) -> str:
         if value not in CHECKS:
-            raise ValueError(f"there is no check {value}; known: {', '.join(CHECKS)}")
+            raise ValueError(unknown("check", value, CHECKS))
         return value
 
     def concerns(self, finding: Finding) -> bool:
@@ -63,7 +58,7 @@ def of_case(case: Case) -> list[KnownFailure]:
 
 def entries() -> list[KnownFailure]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return [one for path in conf_files(FILE) for one in _entries(path)]
+    return conf_file.entries(conf_files(FILE), KnownFailure)
 
 
 def marked(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
@@ -105,25 +100,3 @@ def _is_stale(entry: KnownFailure, findings: Sequence[Finding]) -> bool:
 def _fixed(entry: KnownFailure) -> Finding:
     message = f"no longer fails; delete {entry}: {entry.issue}"
     return Finding(check=CHECK, outcome=Outcome.FAIL, message=message)
-
-
-@cache
-def _entries(path: Path) -> list[KnownFailure]:
-    """All of a file; raises RequestError naming the line that is wrong."""
-    values, node = conf_file.read(path), conf_file.read(path, yaml.compose)
-    if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
-        raise RequestError(f"{path}: say a list of entries, or [] for none")
-    lines = [item.start_mark.line + 1 for item in node.value]
-    return [_entry(path, line, value) for line, value in zip(lines, values, strict=True)]
-
-
-def _entry(path: Path, line: int, value: Any) -> KnownFailure:
-    if not isinstance(value, dict) or "place" in value:
-        raise RequestError(
-            f"{path}: line {line}: say case, trainer, check, message, issue and until alone"
-        )
-    try:
-        place = f"{path.parent.name}/{path.name} line {line}"
-        return KnownFailure.model_validate({**value, "place": place})
-    except ValidationError as error:
-        raise RequestError(f"{path}: line {line}: {reason(error)}") from None

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import BaseModel
 
 from sweep.case.labels import Case
-from sweep.checks import CHECKS, Check, Context, Finding, Outcome, cost, known_breaks, thresholds
+from sweep.checks import CHECKS, Check, Context, Finding, Outcome, known_breaks, names, thresholds
 from sweep.checks.exit import timed_out
 from sweep.errors import RequestError
 from sweep.facts import Facts
@@ -27,9 +27,14 @@ class Verdict(StrEnum):
     TIMED_OUT = "timed_out"
 
     @property
+    def ran_well(self) -> bool:
+        """Whether the case ran, and as it is expected to."""
+        return self in (Verdict.PASSED, Verdict.KNOWN)
+
+    @property
     def good(self) -> bool:
         """Whether a sweep of such cases exits 0. An unavailable case is shown, not failed."""
-        return self in (Verdict.PASSED, Verdict.KNOWN, Verdict.UNAVAILABLE)
+        return self.ran_well or self is Verdict.UNAVAILABLE
 
 
 class Judgement(BaseModel):
@@ -38,6 +43,12 @@ class Judgement(BaseModel):
     case: Case
     verdict: Verdict
     findings: list[Finding]
+
+    @property
+    def words(self) -> str:
+        """The verdict as people read it: a pass that rests on no comparison says so."""
+        alone = self.verdict is Verdict.PASSED and any(one.alone for one in self.findings)
+        return f"{self.verdict.value}, not compared" if alone else self.verdict.value
 
     @property
     def worst(self) -> Finding | None:
@@ -53,19 +64,9 @@ class Judgement(BaseModel):
 
 def ready() -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
-    _names_in(thresholds.table())
+    names.check(thresholds.table())
     known_breaks.entries()
     known_failures.entries()
-
-
-def _names_in(table: thresholds.Table) -> None:
-    """A limit under a name that nobody asks for would limit nothing."""
-    wrong = [*({*table.thresholds, *table.advisory} - CHECKS.keys())]
-    wrong += [f"cost.{name}" for name in table.thresholds.get("cost", {})
-              if name not in cost.LIMITED]  # fmt: skip
-    if wrong:
-        known = ", ".join((*CHECKS, *(f"cost.{name}" for name in cost.LIMITED)))
-        raise RequestError(f"conf/{thresholds.FILE}: there is no {min(wrong)}; known: {known}")
 
 
 def judge(facts: Facts, context: Context) -> Judgement:
@@ -86,6 +87,12 @@ def unavailable(case: Case, reason: str) -> Judgement:
     """The judgement of a case that cannot run here; it never counts as a pass."""
     finding = Finding(check="plan", outcome=Outcome.UNAVAILABLE, message=reason)
     return Judgement(case=case, verdict=Verdict.UNAVAILABLE, findings=[finding])
+
+
+def unreadable(case: Case, reason: str) -> Judgement:
+    """The judgement of a case whose files or records cannot be read; it fails the sweep."""
+    finding = Finding(check="facts", outcome=Outcome.INCONCLUSIVE, message=reason)
+    return Judgement(case=case, verdict=Verdict.INCONCLUSIVE, findings=[finding])
 
 
 def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | None:

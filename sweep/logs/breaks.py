@@ -1,7 +1,7 @@
 """Graph breaks, recompiles and captured graphs of a launch, from the compiler's log.
 
-A break is the same as another if its reason and the user's line of code are. One place breaks once
-a compilation, so it is logged again by every rank, every caller and every recompile.
+Two breaks are the same if they have the same reason and line of user code. A place breaks once per
+compilation, so every rank, caller and recompile logs it again.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3\.\d+/(?!site-
 
 
 def read(directory: Path) -> CompilerFacts | None:
-    """What the logs of a launch say; None if the compiler wrote nothing into them."""
+    """The compiler's facts from a launch's logs; None if it logged nothing."""
     by_rank = list(_of_ranks(directory / "ranks"))
-    found = by_rank or list(_of_launcher(directory / "launcher.log"))
-    return tally(found) if found else None
+    ranked = by_rank or list(_of_launcher(directory / "launcher.log"))
+    return tally(ranked) if ranked else None
 
 
-def tally(found: Iterable[tuple[str, Record]]) -> CompilerFacts:
+def tally(ranked: Iterable[tuple[str, Record]]) -> CompilerFacts:
     """Count records, each given with its rank, by identity."""
-    found = list(found)
-    refused = {(rank, one.compile_id) for rank, one in found if _AT_LIMIT.match(one.text)}
+    ranked = list(ranked)
+    refused = {(rank, record.compile_id) for rank, record in ranked if _AT_LIMIT.match(record.text)}
     facts = CompilerFacts()
     breaks: dict[tuple[str, str], Happening] = {}
     recompiles: dict[tuple[str, str], Happening] = {}
-    for rank, record in found:
+    for rank, record in ranked:
         if _CAPTURED.match(record.text):
             facts.graphs[rank] = facts.graphs.get(rank, 0) + 1
-        elif one := _recompile(record):
+        elif happening := _recompile(record):
             if (rank, record.compile_id) not in refused:
-                _count(recompiles, one, rank)
-        elif one := _break(record):
-            _count(breaks, one, rank)
+                _count(recompiles, happening, rank)
+        elif happening := _break(record):
+            _count(breaks, happening, rank)
     facts.breaks, facts.recompiles = list(breaks.values()), list(recompiles.values())
     return facts
 
 
 @cache
 def relative(file: str) -> str:
-    """A source file as it would be imported, so that it is the same on every machine.
+    """The path of a source file as it is imported, so that it is the same on every machine.
 
     Relative to site-packages or the standard library, else to where its topmost package lies.
     """
@@ -74,7 +74,7 @@ def relative(file: str) -> str:
 def normalised(text: str) -> str:
     """A reason on one line, without what differs from run to run: addresses, numbers, folders."""
     text = re.sub(r"\b0x[0-9a-fA-F]+", "0x", text)
-    text = re.sub(r"(?<![\w/])/[\w.+-]+(?:/[\w.+-]+)+", lambda found: relative(found[0]), text)
+    text = re.sub(r"(?<![\w/])/[\w.+-]+(?:/[\w.+-]+)+", lambda path: relative(path[0]), text)
     text = re.sub(r"(?<![\w.])[su]?\d+(?:\.\d+)?(?!\w)", "N", text)
     return " ".join(text.split())[:REASON_LIMIT]
 
@@ -86,13 +86,13 @@ def _of_ranks(ranks: Path) -> Iterator[tuple[str, Record]]:
 
 
 def _of_launcher(log: Path) -> list[tuple[str, Record]]:
-    """The records where all processes share a log; one without a rank goes by its number."""
-    found = list(_records(log)) if log.is_file() else []
-    ranks = {record.pid: record.rank for record in found if record.rank is not None}
-    pids = list(dict.fromkeys(record.pid for record in found))
+    """The records of a log that all processes share; one without a rank is named by its PID."""
+    logged = list(_records(log)) if log.is_file() else []
+    ranks = {record.pid: record.rank for record in logged if record.rank is not None}
+    pids = list(dict.fromkeys(record.pid for record in logged))
     if len(pids) == 1:
         ranks.setdefault(pids[0], "0")
-    return [(ranks.get(record.pid, f"process {record.pid}"), record) for record in found]
+    return [(ranks.get(record.pid, f"process {record.pid}"), record) for record in logged]
 
 
 def _records(log: Path) -> Iterator[Record]:
@@ -115,39 +115,39 @@ def _break(record: Record) -> Happening | None:
 
 
 def _reason(text: str) -> str:
-    """The kind of break and what explains it, of the break that came first.
+    """The kind of the first break, and its explanation.
 
-    torch puts what it was doing when the break occurred before the kind.
+    torch writes what it was doing at the break before the kind.
     """
     first, _, rest = text.partition("\n")
-    said = rest.removeprefix("Graph Break Reason: ").partition("\nUser code traceback:")[0]
-    kind, found, explained = said.partition("\n  Explanation: ")
-    if found:
+    reason = rest.removeprefix("Graph Break Reason: ").partition("\nUser code traceback:")[0]
+    kind, is_explained, explained = reason.partition("\n  Explanation: ")
+    if is_explained:
         kind = kind.partition("\n  Higher Order Operator: ")[0].strip().splitlines()[-1]
         return f"{kind}: {explained.splitlines()[0]}"
     if rest.startswith("Graph Break Reason: "):
-        return next((line for line in said.splitlines() if line.strip()), "no reason given")
+        return next((line for line in reason.splitlines() if line.strip()), "no reason given")
     return first.removeprefix("Graph break: ").partition(" in user code at")[0]
 
 
 def _recompile(record: Record) -> Happening | None:
-    found = _RECOMPILED.match(record.text) if record.artifact == "recompiles" else None
-    if found is None:
+    place = _RECOMPILED.match(record.text) if record.artifact == "recompiles" else None
+    if place is None:
         return None
     guard = _GUARD.search(record.text)
     reason = guard["guard"].partition("  # ")[0] if guard else "no reason given"
-    return _happening(reason, found)
+    return _happening(reason, place)
 
 
 def _happening(reason: str, place: re.Match[str], stack: Iterable[re.Match[str]] = ()) -> Happening:
     where = (place["file"], place["line"])
-    names = [one["name"] for one in stack if (one["file"], one["line"]) == where]
+    names = [call["name"] for call in stack if (call["file"], call["line"]) == where]
     name = names[-1] if names else place.groupdict().get("name", "")
     frame = f"{relative(place['file'])}:{place['line']}"
     return Happening(reason=normalised(reason), frame=frame, function=name)
 
 
-def _count(counted: dict[tuple[str, str], Happening], one: Happening, rank: str) -> None:
-    kept = counted.setdefault(one.identity, one)
-    kept.function = kept.function or one.function
+def _count(counted: dict[tuple[str, str], Happening], happening: Happening, rank: str) -> None:
+    kept = counted.setdefault(happening.identity, happening)
+    kept.function = kept.function or happening.function
     kept.ranks[rank] = kept.ranks.get(rank, 0) + 1

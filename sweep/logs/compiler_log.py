@@ -19,7 +19,7 @@ WANTED = (
     # (graph_code, graph_sizes) print each with all its nodes.
     "torch._dynamo.output_graph",
 )
-# They change the format that is read here, or leave records out.
+# These change the format or leave records out.
 _UNWANTED = ("TORCH_LOGS_FORMAT", "TORCH_LOGS_TRACE_ID_FILTER")
 
 # [rank0]:V0131 12:00:00.000000 4242 torch/_dynamo/guards.py:99] [0/1] [__recompiles] text
@@ -33,7 +33,7 @@ _STARTS = ("Graph break in ", "Graph break (", "Graph break: ", "Recompiling fun
 
 @dataclass
 class Record:
-    """One message: its lines are told apart from other processes' by their prefix."""
+    """One message; the prefix of its lines identifies the process that wrote it."""
 
     pid: str
     rank: str | None  # known once the process group is there
@@ -43,26 +43,26 @@ class Record:
 
 
 def log_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with the log switched on, in its own format, beside what the user wants logged."""
+    """`env` with the log switched on in its default format, in addition to the user's choices."""
     asked = [word for word in env.get("TORCH_LOGS", "").split(",") if word]
     kept = {name: value for name, value in env.items() if name not in _UNWANTED}
     return {**kept, "TORCH_LOGS": ",".join(dict.fromkeys([*asked, *WANTED]))}
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
-    """The records in a log, each when its last line was seen; other lines are passed over."""
+    """Yield the records of a log, each once its last line was read; other lines are skipped."""
     unfinished: dict[str, tuple[str, Record]] = {}  # by process, with the prefix of its lines
     for line in lines:
-        found = _LINE.search(line.rstrip("\r\n"))
-        if found is None:
+        parts = _LINE.search(line.rstrip("\r\n"))
+        if parts is None:
             continue
-        pid, head, text = found["pid"], found["head"], found["text"] or ""
+        pid, head, text = parts["pid"], parts["head"], parts["text"] or ""
         before = unfinished.get(pid)
         if before is not None and before[0] == head and not text.startswith(_STARTS):
             before[1].text += "\n" + text
             continue
         if before is not None:
             yield before[1]
-        record = Record(pid, found["rank"], found["compile_id"] or "", found["artifact"], text)
+        record = Record(pid, parts["rank"], parts["compile_id"] or "", parts["artifact"], text)
         unfinished[pid] = head, record
     yield from (record for _, record in unfinished.values())

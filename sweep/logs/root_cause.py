@@ -14,6 +14,7 @@ from sweep.files import tail
 _NO_TRACEBACK = "To enable traceback see"
 _ROOT = "Root Cause (first observed failure):"
 _CURRENT = "Current thread "
+_NO_CAUSE = re.compile(r"(?i)\bwarn(ing)?s?\b|\w+Warning\b|^[WI]\d{4} |^submitit (INFO|DEBUG)")
 _FIRST = re.compile(r"from_rank_(\d+)")  # see sweep/slurm/nodes.py
 _FIELD = re.compile(r"^\s+(rank|exitcode|traceback)\s*:\s*(.*)$", re.MULTILINE)
 
@@ -55,6 +56,15 @@ def find(log: Path, ranks: Path) -> RootCause:
     if rank in error_files:
         failure = error_files[rank][1]
     return RootCause(rank, failure, _rank_tail(ranks, rank))
+
+
+def last_complaint(log: str) -> str:
+    """The last line of a job's log that may say why it ended; empty where there is none.
+
+    A launcher's or a library's warning does not, nor what submitit logs of its own work.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if not _NO_CAUSE.search(line)), "")
 
 
 def last_words(ranks: Path, lines: int = 15) -> str:

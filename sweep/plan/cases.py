@@ -1,9 +1,7 @@
-"""Combinations of overrides -> an ordered list of cases, each there once."""
+"""Combinations of overrides -> an ordered list of cases without duplicates."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -15,11 +13,12 @@ from sweep.case.labels import case_of, settings_of, slug
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.files import config_dir_of
+from sweep.plan import env_set
 from sweep.schema import LaunchMode, Settings
+from sweep.trainers.base import Trainer
 
 Compose = Callable[[Sequence[str]], DictConfig]
-NAMED = ("arch", "layout", "feature", "fault")  # what a case's id says in any case
+NAMED = ("arch", "layout", "feature", "fault")  # always part of a case's id
 
 
 def plan(
@@ -35,34 +34,76 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = plan_one(overrides, compose(overrides), machine, _suffix(overrides, varying))
+        one = resolved(overrides, compose(overrides), machine, suffix(overrides, varying))
         planned.setdefault(one.case.id, one)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
-    return list(planned.values())
+    return checked(list(planned.values()))
 
 
 def plan_one(
-    overrides: Sequence[str], config: DictConfig, machine: Machine, suffix: str = ""
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
 ) -> Planned:
     """One composed combination as a case."""
+    [one] = checked([resolved(overrides, config, machine, more)])
+    return one
+
+
+def resolved(
+    overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
+) -> Planned:
+    """One composed combination as a case of which the trainer was not asked yet (`checked`)."""
     settings = settings_of(config, machine)
-    case = case_of(settings, suffix)
+    case = case_of(settings, more)
     settings = replace(settings, case_id=case.id)
-    unavailable = _unavailable(settings) or _too_large(settings, config, machine)
-    return Planned(case, settings, tuple(overrides), unavailable, config_dir_of(sys.argv)[0])
+    env = env_set.of(config)
+    again = (*env_set.left_out(overrides, env), *env_set.as_overrides(env))
+    too_large = _too_large(settings, config, machine)
+    return Planned(case, settings, again, too_large, _own_folder(config), env)
 
 
-def _unavailable(settings: Settings) -> str | None:
-    trainer = trainers.of(settings)
-    if settings.fault is not None and settings.trainer.adapter != "sft":
-        return f"trainer={settings.trainer.name} has no fault={settings.fault} to plant"
+def _own_folder(config: DictConfig) -> str | None:
+    """The folder of --config-dir that the case was composed with."""
+    sources = OmegaConf.select(config, "hydra.runtime.config_sources") or []
+    return next((one.path for one in sources if one.provider == "command-line"), None)
+
+
+def launcher_of(config: DictConfig) -> str | None:
+    """The choice of hydra/launcher; None in a config without Hydra's part."""
+    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+    name: str | None = choices.get("hydra/launcher")
+    return name
+
+
+def checked(planned: Sequence[Planned]) -> list[Planned]:
+    """The cases with why each cannot run, if so; each adapter is asked once, for all of its cases.
+
+    Raises RequestError for what could run nowhere.
+    """
+    adapters = dict.fromkeys(one.settings.trainer.adapter for one in planned)
+    reasons: dict[str, str | None] = {}
+    for name in adapters:
+        cases = [one.settings for one in planned if one.settings.trainer.adapter == name]
+        reasons |= _reasons(trainers.load(name), cases)
+    return [replace(one, unavailable=reasons[one.case.id] or one.unavailable) for one in planned]
+
+
+def _reasons(trainer: Trainer, cases: Sequence[Settings]) -> dict[str, str | None]:
+    """Case id -> why the trainer cannot run it, if so."""
+    reasons = {str(case.case_id): _not_started(trainer, case) for case in cases}
+    startable = [case for case in cases if reasons[str(case.case_id)] is None]
+    for case, reason in zip(startable, trainer.check(startable), strict=True):
+        reasons[str(case.case_id)] = reason
+        if reason is None and trainer.needs_checkpoint(case):
+            _check_arch(case.arch.name)
+    return reasons
+
+
+def _not_started(trainer: Trainer, settings: Settings) -> str | None:
+    """What the adapter has no way to start."""
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
-    reason = trainer.unavailable(settings)
-    if reason is None and trainer.needs_checkpoint(settings):
-        _check_arch(settings.arch.name)
-    return reason
+    return None
 
 
 def _check_arch(name: str) -> None:
@@ -74,8 +115,7 @@ def _check_arch(name: str) -> None:
 
 def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str | None:
     """What the case takes beyond this machine; Slurm has others."""
-    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
-    if choices.get("hydra/launcher") == "slurm":
+    if launcher_of(config) == "slurm":
         return None
     if settings.layout.nodes > 1:
         return f"{settings.layout.nodes} nodes take hydra/launcher=slurm, and -m"
@@ -84,13 +124,14 @@ def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str 
 
 
 def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
-    """The keys with more than one value, or said in some combinations only, that no id has yet."""
-    said = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = {key for one in said for key in one if key not in NAMED}
-    return {key for key in keys if len({one.get(key) for one in said}) > 1}
+    """Override keys that differ between combinations and are not part of the id."""
+    combined = [dict(_pair(override) for override in overrides) for overrides in combinations]
+    keys = {key for values in combined for key in values if key not in NAMED}
+    return {key for key in keys if len({values.get(key) for values in combined}) > 1}
 
 
-def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
+    """The part of a case's id that holds its values of the keys that vary."""
     pairs = [_pair(override) for override in overrides]
     return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
 
@@ -98,16 +139,3 @@ def _suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
 def _pair(override: str) -> tuple[str, str]:
     key, _, value = override.partition("=")
     return key.lstrip("+~"), value
-
-
-def spelled(value: str) -> str:
-    """A string as an override's value: quoted where Hydra would take a sign in it for its own."""
-    return value if re.fullmatch(r"[\w.+:/-]+", value) else quoted(value)
-
-
-def quoted(value: str) -> str:
-    """A string as Hydra's override grammar reads it back unchanged, whatever is in it."""
-    escaped = value.replace("\\'", "\\\\'").replace("'", "\\'")
-    if escaped.endswith("\\"):
-        escaped += "\\"
-    return f"'{escaped}'"

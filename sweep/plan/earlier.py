@@ -7,14 +7,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sweep import commands
 from sweep import facts as facts_file
 from sweep.case import file as case_file
 from sweep.case import folder as sweep_folder
+from sweep.case.folder import readable
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
 from sweep.judge import findings
-from sweep.plan import Compose, plan_one, suite, varying_keys
+from sweep.plan import Compose, checked, resolved, suite, varying_keys
 from sweep.slurm import jobs
 
 Shard = tuple[int, int] | None
@@ -29,17 +31,20 @@ class Earlier:
     reruns: bool = True  # False: its jobs still run elsewhere, and are only collected
 
     @classmethod
-    def asked_for(cls, outputs: Path, sweep_id: str | None, rerun: str | None) -> Earlier | None:
+    def asked_for(
+        cls, outputs: Path, sweep_id: str | None, rerun: str | None, host_gone: bool = False
+    ) -> Earlier | None:
         """From `resume_sweep=` and `rerun=`; None if neither is given; raises RequestError."""
         if rerun not in (None, "failed"):
             raise RequestError(f"rerun={rerun}: say rerun=failed")
         if sweep_id is None and rerun is None:
             return None
         folder = sweep_folder.find(outputs, sweep_id or "latest")
-        check_ended(folder)
+        check_ended(folder, host_gone)
         if waiting := jobs.active(folder):
+            words = [f"sweep={folder.name}", f"outputs={outputs}", "wait=true"]
             raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
-                               f" python -m sweep.collect sweep={folder.name} wait=true first, or"
+                               f" {commands.spelled('sweep.collect', words)} first, or"
                                f" scancel {' '.join(waiting)}")  # fmt: skip
         return cls(folder, rerun == "failed")
 
@@ -53,15 +58,15 @@ class Earlier:
     ) -> list[Planned]:
         """Its own cases under their own ids, as far as the choices allow; raises RequestError."""
         self._check_shard(shard)
-        files = {case_id: self._file(case_id) for case_id in self._cases}
+        files = readable(self._cases, self._file)
         varying = varying_keys([file.overrides for file in files.values()])
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
-        found = [_renamed(plan_one(overrides, compose(overrides), machine), case_id)
+        found = [_renamed(resolved(overrides, compose(overrides), machine), case_id)
                  for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
         if not found:
             words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
             raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")
-        return found
+        return checked(found)
 
     def its_own(self, planned: Sequence[Planned], shard: Shard = None) -> list[Planned]:
         """Those of a suite's cases that it has; raises RequestError if it was of something else."""
@@ -85,7 +90,7 @@ class Earlier:
 
     def is_to_run(self, case_id: str) -> bool:
         """Whether the case belongs to what is asked for."""
-        facts = facts_file.load(self.folder / case_id)
+        facts, _ = facts_file.load_or_why(self.folder / case_id)  # a damaged file is no result
         has_result = facts is not None and not facts.interrupted
         return has_result and self._failed(case_id) if self.failed_only else not has_result
 
@@ -110,15 +115,25 @@ class Earlier:
             raise RequestError(f"{said}: sweep {self.folder.name} is not that shard; leave it out")
 
     def _failed(self, case_id: str) -> bool:
-        judgement = findings.load(self.folder / case_id)
+        try:
+            judgement = findings.load(self.folder / case_id)
+        except RequestError:
+            return True
         return judgement is None or not judgement.verdict.good
 
 
-def check_ended(folder: Path) -> None:
-    """Raise RequestError if the sweep's own process is not known to be gone."""
-    if sweep_folder.is_running(folder):
-        driver = sweep_folder.read_plan(folder)["driver"]
+def check_ended(folder: Path, host_gone: bool = False) -> None:
+    """Raise RequestError if the sweep's own process may still run; `host_gone`: not elsewhere."""
+    if not sweep_folder.is_running(folder):
+        return
+    driver = str(sweep_folder.read_plan(folder)["driver"])
+    if not sweep_folder.is_elsewhere(driver):
         raise RequestError(f"sweep {folder.name} still runs ({driver}); end it first")
+    if not host_gone:
+        raise RequestError(
+            f"sweep {folder.name} may still run on another host ({driver}): end it there; if that"
+            " host is gone, add host_gone=true (a day after the start it counts as gone)"
+        )
 
 
 def _said(
@@ -133,6 +148,8 @@ def _said(
         is_label = key in suite.NARROWED
         own = said.get(key, str(getattr(file.case, key) or "null") if is_label else None)
         if own is not None and suite.meant(own) in map(suite.meant, values):
+            continue
+        if key == "layout" and file.case.layout in values:
             continue
         if is_label or key in varying:
             return None

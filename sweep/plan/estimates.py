@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from sweep import trainers
 from sweep.case.planned import Planned
 from sweep.files import conf_dir
+from sweep.trainers.base import all_launches
 
 DAY = 86_400
 SETTLE = 6 * 3600  # a night's shards start within some hours of each other, often around midnight
@@ -35,13 +36,18 @@ def seconds(
     return {one.case.id: _seconds(one, recorded, table) for one in planned}
 
 
-def launches(one: Planned) -> int:
-    """How often the case starts its trainer."""
-    return len(trainers.of(one.settings).launches(one.settings))
+def launches(one: Planned) -> tuple[int, int]:
+    """How often the case starts its trainer: at least, where its repeats are equal; at most."""
+    trainer = trainers.of(one.settings)
+    every = all_launches(trainer, one.settings)
+    first = [launch for launch in every if launch.repeats is None]
+    return min(len(first) + 1, len(every)), len(every)
 
 
 def _seconds(one: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
     if recorded.get(one.case.id):
         return median(recorded[one.case.id])
     of_device = table[one.case.device]
-    return float(of_device["arch"].get(one.case.arch, of_device["default"])) * launches(one)
+    least, most = launches(one)
+    count = least if one.case.device == "cpu" else most  # where sums have an order, repeats agree
+    return float(of_device["arch"].get(one.case.arch, of_device["default"])) * count

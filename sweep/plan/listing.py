@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.case.planned import Planned
-from sweep.plan import estimates
+from sweep.plan import estimates, references
 from sweep.report.lines import say
 
 # The cases' (seconds, GPUs) -> seconds until all have ended, and how many run at once
@@ -29,12 +29,21 @@ def show(
     table.add_column("estimate", justify="right", no_wrap=True)
     for one in planned:
         cost = "not here" if one.unavailable else f"{seconds[one.case.id]:.0f} s"
-        table.add_row(Text(one.case.id), str(estimates.launches(one)), cost)
+        table.add_row(Text(one.case.id), _said(*estimates.launches(one)), cost)
     console = console or Console()
     console.print(table)
     for reason, cases in _reasons(planned).items():
         say(console, f"not here, {reason}: {', '.join(cases)}", "dim")
+    if alone := references.without(planned):
+        names = ", ".join(one.case.id for one in alone)
+        hint = "add another layout or feature, or references=true"
+        say(console, f"compared with nothing ({hint}): {names}", "yellow")
     say(console, totals(planned, seconds, expected), "bold")
+
+
+def _said(least: int, most: int) -> str:
+    """The number of launches: a range where it depends on what repeats show."""
+    return str(least) if least == most else f"{least}-{most}"
 
 
 def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
@@ -48,7 +57,8 @@ def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
 
 def totals(planned: Sequence[Planned], seconds: Mapping[str, float], expected: Expected) -> str:
     """The sums, as one line."""
-    launches = sum(map(estimates.launches, planned))
+    counts = [estimates.launches(one) for one in planned]
+    launches = _said(sum(least for least, _ in counts), sum(most for _, most in counts))
     available = [one for one in planned if one.unavailable is None]
     whole, at_once = expected(
         [(seconds[one.case.id], one.settings.gpus_per_node) for one in available]

@@ -13,7 +13,16 @@ from omegaconf import DictConfig, OmegaConf
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError
-from sweep.plan import Compose, estimates, listing, plan, shards, suite, varying_keys
+from sweep.plan import (
+    Compose,
+    estimates,
+    listing,
+    plan,
+    references,
+    shards,
+    suite,
+    varying_keys,
+)
 from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion, Detection
 from sweep.store import history
@@ -31,17 +40,23 @@ class Request:
     detach: bool
     outputs: Path
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    references: bool = False
 
     @classmethod
-    def of(cls, config: DictConfig) -> Request:
-        """From the config that Hydra composed of what does not vary; raises RequestError."""
+    def of(cls, config: DictConfig, detachable: bool = False) -> Request:
+        """From the config that Hydra composed of what does not vary; raises RequestError.
+
+        `detachable`: whether the launcher's jobs can go on without us.
+        """
         chosen = config.suite
         if chosen is not None and not chosen.rows:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
-        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun)
+        earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
+        if earlier is not None and config.references:
+            raise RequestError("references=true: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
-        return cls(
+        found = cls(
             experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
             shard=None if config.shard is None else shards.parse(str(config.shard)),
@@ -49,8 +64,14 @@ class Request:
             plan_only=config.plan,
             detach=config.detach,
             outputs=outputs,
+            references=config.references,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
+        if found.detach and not detachable:
+            raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if found.detach and found.conclusion is not None:
+            raise RequestError("detach=true: this suite is about all its cases, and waits for them")
+        return found
 
     @property
     def conclusion(self) -> Conclusion | None:
@@ -68,6 +89,14 @@ class Request:
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
+        if self.rows:
+            planned = [one for one in planned if suite.is_chosen(one.case, one.overrides, chosen)]
+            if not planned:
+                raise suite.nothing(chosen)
+        if self.references:
+            planned = references.added(
+                planned, lambda words: plan([words], compose, machine, varying)[0]
+            )
         if self.earlier is not None:
             return self.earlier.its_own(planned, self.shard)
         if self.shard is not None:

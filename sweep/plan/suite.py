@@ -1,8 +1,9 @@
-"""The command line's choices, and a suite's rows narrowed by them -> combinations to compose."""
+"""Combinations of overrides: from the command line alone, or from a suite narrowed by it."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,13 +12,16 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from sweep.case.labels import Case
 from sweep.errors import RequestError
 from sweep.plan import spelled
 
 # What a choice narrows in a row; of other keys it replaces the row's value.
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
-OF_THE_SWEEP = ("suite", "shard", "resume_sweep", "rerun", "plan", "detach")
+OF_THE_SWEEP = (
+    "suite", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
+)  # fmt: skip
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")
 
@@ -25,18 +29,18 @@ Choices = dict[str, list[str]]  # key -> its values as override text
 
 
 def choices(overrides: Sequence[Override]) -> Choices:
-    """What the command line says of the cases, each key with all its values."""
-    found: Choices = {}
+    """Key -> values, for the overrides of the command line that are about cases."""
+    values_by_key: Choices = {}
     for override in overrides:
         key = override.get_key_element()
-        if key in OF_THE_SWEEP and override.is_sweep_override():
+        if key in (*OF_THE_SWEEP, "outputs") and override.is_sweep_override():
             raise RequestError(f"{key}: one value, it is about the sweep as a whole")
         if key in SET_BY_US:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
         if key not in OF_THE_SWEEP:
             pairs = BasicSweeper.split_arguments([override], None)[0]
-            found[key] = [pair.partition("=")[2] for (pair,) in pairs]
-    return found
+            values_by_key[key] = [pair.partition("=")[2] for (pair,) in pairs]
+    return values_by_key
 
 
 def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -48,31 +52,51 @@ def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[lis
         return _product(chosen)
     found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
     if not found:
-        said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
-        if not said:
-            raise RequestError("the suite has no case: a list in each of its rows is empty")
-        raise RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
+        raise nothing(chosen)
     return found
+
+
+def nothing(chosen: Choices) -> RequestError:
+    """The complaint that the choices leave nothing of the suite."""
+    said = " ".join(f"{key}={','.join(chosen[key])}" for key in chosen if key in NARROWED)
+    if not said:
+        return RequestError("the suite has no case: a list in each of its rows is empty")
+    return RequestError(f"nothing in the suite matches {said}; plan=true lists what is there")
 
 
 def _narrowed(row: Choices, chosen: Choices) -> Choices:
     merged = {**row, **chosen}
     for key in NARROWED:
         if key in row and key in chosen:
-            wanted = {meant(value) for value in chosen[key]}
-            merged[key] = [value for value in row[key] if meant(value) in wanted]
+            compared = _degrees if key == "layout" else meant
+            wanted = {compared(value) for value in chosen[key]}
+            merged[key] = [value for value in row[key] if compared(value) in wanted]
     return merged
+
+
+def _degrees(layout: str) -> str:
+    """A layout's name without ep, which a dense architecture changes; `is_chosen` sees it all."""
+    return re.sub(r"_ep\d+", "", meant(layout))
+
+
+def is_chosen(case: Case, overrides: Sequence[str], chosen: Choices) -> bool:
+    """Whether a case of a suite has a layout that was chosen, by its file's name or by its id's."""
+    if "layout" not in chosen:
+        return True
+    wanted = {meant(value) for value in chosen["layout"]}
+    said = dict(override.split("=", 1) for override in overrides)
+    return bool(wanted & {meant(case.layout), meant(said.get("layout", case.layout))})
 
 
 @cache
 def meant(text: str) -> str:
-    """The value that an override's text stands for: Hydra writes a colon with a backslash."""
+    """An override's value in comparable form: the same value can be escaped in several ways."""
     return repr(OverridesParser.create().parse_override(f"key={text}").value())
 
 
 def _product(values: Choices) -> list[list[str]]:
-    pairs = [[f"{key}={value}" for value in found] for key, found in values.items()]
-    return [list(one) for one in itertools.product(*pairs)]
+    pairs = [[f"{key}={value}" for value in texts] for key, texts in values.items()]
+    return [list(overrides) for overrides in itertools.product(*pairs)]
 
 
 def _row(row: Mapping[str, Any]) -> Choices:

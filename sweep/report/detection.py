@@ -86,7 +86,10 @@ class Detection:
     caught_by: Mapping[str, Sequence[str]]
 
     def conclude(self, folder: Path, results: Sequence[Result]) -> int:
-        """Write detection.md and detection.json; 0 if every fault is caught and nothing else is."""
+        """Write detection.md and detection.json; 0 if every fault is caught and nothing else is.
+
+        2 if no fault could be planted on this machine, as for any sweep of which nothing ran.
+        """
         rows = [self.row(result) for result in results if result.case.fault is not None]
         alarms = [one for one in results
                   if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
@@ -103,7 +106,13 @@ class Detection:
             print(f"missed: {row.case} by {row.meant_for}, {seen}; {row.message}", file=sys.stderr)
         for one in alarms:
             print(f"false alarm: {one.case.id} is clean; {one.message}", file=sys.stderr)
-        return 1 if missed or alarms else 0
+        if missed or alarms:
+            return 1
+        if rows and not planted:
+            print("no fault could be planted here: every case with one is unavailable",
+                  file=sys.stderr)  # fmt: skip
+            return 2
+        return 0
 
     def row(self, result: Result) -> Row:
         """What became of one fault."""
@@ -113,7 +122,7 @@ class Detection:
         caught_by = list(dict.fromkeys(one.check for one in failed))
         said = {one.check: one for one in reversed(result.judgement.findings)}
         finding = said.get(meant)
-        is_unavailable = result.facts is None
+        is_unavailable = result.judgement.verdict.value == "unavailable"
         return Row(
             fault=name,
             strength=strength,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+from sweep.case.labels import Case
 from sweep.checks import Finding
 from sweep.judge import Verdict
 from sweep.report.markdown import failure_note
@@ -14,14 +16,20 @@ from sweep.report.result import Result, printable
 GRAPH_BREAKS = "graph_breaks"
 
 
-def junit(sweep_id: str, results: Sequence[Result]) -> str:
-    """One test a case, and one for its graph breaks; skipped if unavailable, or known to fail."""
+def junit(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()) -> str:
+    """One test per planned case, and one for its graph breaks.
+
+    Skipped if unavailable or known to fail. A case without a result is an error: CI must not be
+    green for a sweep that was cut off.
+    """
     tests = [_junit_test(*part) for result in results for part in _parts(result)]
+    tests += map(_not_run, missing)
     suite = ET.Element(
         "testsuite",
         name=f"sweep {sweep_id}",
         tests=str(len(tests)),
         failures=str(sum(test.find("failure") is not None for test in tests)),
+        errors=str(len(missing)),
         skipped=str(sum(test.find("skipped") is not None for test in tests)),
     )
     suite.extend(tests)
@@ -34,9 +42,22 @@ def _parts(result: Result) -> Iterator[tuple[str, Result]]:
     others = _only(result, [finding for finding in findings if finding.check != GRAPH_BREAKS])
     breaks = _only(result, [finding for finding in findings if finding.check == GRAPH_BREAKS])
     breaks = replace(breaks, facts=None)  # time and logs are the case's
-    yield "test_sft", others if others.message or not breaks.message else _passed(others)
+    is_only_breaks = not others.message and bool(breaks.message)
+    yield _test_name(result.case), _passed(others) if is_only_breaks else others
     if breaks.judgement.findings:
         yield "test_no_graph_breaks", breaks if breaks.message else _passed(breaks)
+
+
+def _test_name(case: Case) -> str:
+    return f"test_{re.sub(r'[^0-9A-Za-z_]', '_', case.trainer)}"
+
+
+def _not_run(case: Case) -> ET.Element:
+    test = ET.Element("testcase", classname=case.arch, name=f"{_test_name(case)}[{case.id}]",
+                      time="0.000")  # fmt: skip
+    message = "planned, and without a result: the sweep ended before it"
+    ET.SubElement(test, "error", message=message, type="not run")
+    return test
 
 
 def _only(result: Result, findings: list[Finding]) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sweep.judge import Verdict
+from sweep.judge import Judgement, Verdict
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,6 @@ LOOKS: dict[Verdict, Look] = {
 STYLES: dict[str, str] = {verdict.value: look.style for verdict, look in LOOKS.items()}
 
 
-def worded(verdict: Verdict) -> str:
-    """`✗ failed`."""
-    return f"{LOOKS[verdict].symbol} {verdict.value}"
+def worded(judgement: Judgement) -> str:
+    """`✗ failed`, `✓ passed, not compared`."""
+    return f"{LOOKS[judgement.verdict].symbol} {judgement.words}"

@@ -17,7 +17,7 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
     lines += table(("case", "verdict", "loss", "time"),
-                   ((escaped(result.case.id), result.judgement.verdict.value, result.losses,
+                   ((escaped(result.case.id), result.judgement.words, result.losses,
                      result.time) for result in results))  # fmt: skip
     lines += _failures(results)
     notes = [
@@ -65,7 +65,8 @@ def matrix_lines(
     rows = []
     for arch in whole.archs:
         places = [whole.at(arch, column) for column in whole.columns]
-        texts = ["; ".join(_cell(cell, link, findings) for cell in place) for place in places]
+        texts = ["; ".join(_named(cell, place) + _cell(cell, link, findings) for cell in place)
+                 for place in places]  # fmt: skip
         rows.append([escaped(arch), *texts])
     return table(["", *names], rows)
 
@@ -81,9 +82,14 @@ def escaped(text: str) -> str:
     return re.sub(r"([\\`*\[\]<>|~&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[#+-])", r"\\\1", line)
 
 
+def _named(cell: Cell, place: Sequence[Cell]) -> str:
+    """Which of several cases in one place it is."""
+    return f"{escaped(cell.distinction or 'as it is')}: " if len(place) > 1 else ""
+
+
 def _cell(cell: Cell, link: Link, findings: bool) -> str:
     address = link(cell.result) if cell.result else ""
-    text = f"{cell.symbol} {cell.word}".replace("~", "\\~")
+    text = f"{cell.symbol} {cell.said}".replace("~", "\\~")
     verdict = f"[{text}]({address})" if address else text
     return f"{verdict} {escaped(cell.finding)}".rstrip() if findings else verdict
 

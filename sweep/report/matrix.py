@@ -33,6 +33,16 @@ class Cell:
         return self.result.judgement.verdict.value if self.result else NOT_RUN
 
     @property
+    def distinction(self) -> str:
+        """What its id says beyond the names of its place: `seed_1`, or a fault."""
+        case = self.case
+        return case.id.removeprefix(f"{case.arch}-{case.layout}-{case.feature}").strip("-")
+
+    def said(self) -> str:
+        """The verdict as it is read: `passed, not compared`."""
+        return self.result.judgement.words if self.result else NOT_RUN
+
+    @property
     def symbol(self) -> str:
         """The verdict's symbol."""
         return LOOKS[Verdict(self.word)].symbol if self.result else "·"

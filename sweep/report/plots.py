@@ -47,13 +47,14 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    curves = curves_of(result, results)
     with rc_context({"text.parse_math": False, "axes.grid": True, "grid.color": "#dddddd"}):
         figure = Figure(figsize=(7.2, 5.4), layout="constrained")
         figure.suptitle(result.case.id, weight="bold", fontsize="medium")
         axes = figure.subplots(2, 1, sharex=True)
         for part, (name, title) in zip(axes, FIGURES, strict=True):
             part.set_ylabel(title)
-            for curve in curves_of(result, results):
+            for curve in curves:
                 part.plot([step.step for step in curve.steps], _finite(curve.steps, name),
                           curve.style, label=curve.label, linewidth=curve.width,
                           markersize=curve.width + 3)  # fmt: skip
@@ -67,14 +68,13 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
 def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
     """The other layouts of the arch, the case, and its resumed launches, in drawing order."""
     own = result.facts.steps if result.facts else []
-    drawn = [
-        (f"{other.case.layout} {other.case.feature}", other.facts.steps, f"C{number}{marker}-", 3.5)
-        for number, (other, marker) in enumerate(zip(_others(result, results), MARKERS))  # noqa: B905
-        if other.facts
-    ]
+    others = _others(result, results)[: len(MARKERS)]
+    drawn = [(f"{other.case.layout} {other.case.feature}", other.facts.steps,
+              f"C{number}{MARKERS[number]}-", 3.5)
+             for number, other in enumerate(others) if other.facts]  # fmt: skip
     label = f"{result.case.layout} {result.case.feature}: this case"
     drawn.append((label if own else f"{label}, no step reported", own, "ko-", 1.5))
-    resumed = result.facts.launches[1:] if result.facts else []
+    resumed = result.facts.own_launches[1:] if result.facts else []
     drawn += [(launch.name, launch.metrics.steps, "rx--", 1.2) for launch in resumed]
     return [Curve(f"{label}{'' if steps is own else difference(own, steps)}{not_finite(steps)}",
                   steps, style, width) for label, steps, style, width in drawn]  # fmt: skip

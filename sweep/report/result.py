@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweep import commands
 from sweep.case.labels import Case
 from sweep.checks import Finding, Outcome, peers
 from sweep.facts import Facts
@@ -21,10 +21,11 @@ class Result:
     """A case at the end: its verdict, where its files are, and how to run it again."""
 
     judgement: Judgement
-    folder: Path
+    folder: Path  # where its files are here, if they are
     command: str
     facts: Facts | None = None  # None: it never ran
     run: Run | None = None  # None: as the case's folder says
+    origin: str = ""  # the folder on the machine where it ran, if that is another: only shown
 
     @property
     def case(self) -> Case:
@@ -43,8 +44,8 @@ class Result:
 
     @property
     def losses(self) -> str:
-        """The first loss and the last."""
-        steps = self.facts.steps if self.facts else []
+        """The loss of the first step and of the last, whatever their order in the file."""
+        steps = sorted(self.facts.steps if self.facts else [], key=lambda step: step.step)
         return f"{steps[0].loss:.4f} > {steps[-1].loss:.4f}" if steps else "-"
 
     @property
@@ -71,14 +72,17 @@ class Result:
     def where(self) -> Path:
         """The folder to look in."""
         worst = self.judgement.worst
-        return self.folder / worst.folder if worst else self.folder
+        folder = Path(self.origin) if self.origin else self.folder
+        return folder / worst.folder if worst else folder
 
     @property
     def notes(self) -> list[str]:
         """What is said of the case without speaking against it."""
         found = self.judgement.findings
         noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
-        return [f"{one.check}: {one.message}" for one in noted if one.message]
+        notes = [f"{one.check}: {one.message}" for one in noted if one.message]
+        launches = self.facts.launches if self.facts else []
+        return notes + [left for launch in launches if (left := launch.left_behind)]
 
     @property
     def tails(self) -> list[tuple[str, str]]:
@@ -93,8 +97,7 @@ class Result:
 
 def rerun_command(overrides: Sequence[str], config_dir: str | None = None) -> str:
     """The command line that runs the case again in the foreground."""
-    more = [] if config_dir is None else ["--config-dir", config_dir]
-    return shlex.join(["python", "-m", "sweep", *more, *overrides])
+    return commands.spelled("sweep", overrides, config_dir)
 
 
 def exit_code(results: Sequence[Result], problem: str | None) -> int:
@@ -119,10 +122,12 @@ def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
 
 
 def counts(results: Sequence[Result]) -> str:
-    """`30 passed, 2 failed`."""
+    """`30 passed, 2 failed; 1 of them not compared`."""
     verdicts = [result.judgement.verdict.value for result in results]
     found = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+    said = ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+    alone = sum(result.judgement.words != result.judgement.verdict.value for result in results)
+    return f"{said}; {alone} of them not compared" if alone else said
 
 
 def reference_of(result: Result, results: Sequence[Result]) -> Result | None:

@@ -5,6 +5,7 @@ Paths, commands and addresses are never wrapped, so that they can be copied.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from sweep.report.runs import run_of
 Column = tuple[str, Callable[[Result], str]]
 COLUMNS: tuple[Column, ...] = (  # on a narrow terminal the last ones are left out
     ("case", lambda result: result.case.id),
-    ("verdict", lambda result: worded(result.judgement.verdict)),
+    ("verdict", lambda result: worded(result.judgement)),
     ("time", lambda result: result.time),
     ("loss", lambda result: result.losses),
 )
@@ -47,8 +48,13 @@ def show(
     console.print(Text(counts(results), style="bold"))
     say_whole(console, "summary", str(folder / "summary.md"))
     say_whole(console, "page   ", str(folder / "matrix.html"))
-    if (run := run_of(folder)) and run.address:
-        say_whole(console, "mlflow ", run.address)
+    if run := run_of(folder):
+        say_whole(console, "mlflow ", run.address or _look_at(run.uri))
+
+
+def _look_at(uri: str) -> str:
+    """The command that serves the UI of a store without a server."""
+    return shlex.join(["python", "-m", "mlflow", "ui", "--backend-store-uri", uri])
 
 
 def _table(results: Sequence[Result], width: int) -> Table:

@@ -19,16 +19,16 @@ from typing import Any
 from sweep import clock, processes, trainers
 from sweep import facts as facts_file
 from sweep.case import file as case_file
+from sweep.case.identity import identity_of
 from sweep.case.labels import Case
 from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
-from sweep.provenance import of_this_run
-from sweep.run import consult, launch, warm
+from sweep.run import consult, launch, origin, repeats, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
-from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, in_folders
+from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, all_launches, in_folders
 
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
@@ -42,8 +42,12 @@ def run_job(settings: Settings) -> None:
     if (case_dir / LAUNCHES).exists():
         print("started a second time, by whom ever: a case is never run again unasked")
         return
+    file = case_file.read(case_dir)
+    if file.env:  # a server of the sweep was started without it
+        os.environ.pop(warm.SERVERS, None)
+        os.environ.update(file.env)
     with _stoppable():
-        run_case(settings, case_file.read(case_dir).case, case_dir)
+        run_case(settings, file.case, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
@@ -53,7 +57,8 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         case=case,
         started=clock.now(),
         seconds=0.0,
-        environment=of_this_run(case.device),
+        environment=origin.environment(case.device, _config_dir(case_dir)),
+        identity=identity_of(settings),
         asked=facts_file.asked_of(settings),
     )
     try:
@@ -87,18 +92,23 @@ class CaseLaunches:
 
     def run_all(self, facts: Facts) -> None:
         """Every launch into `facts`, up to the first that fails."""
+        facts.environment |= origin.commit(self.settings)
         model = None
         if self.trainer.needs_checkpoint(self.settings):
             model = _checkpoint(self.settings)
             facts.vocab_size = _vocab_size(model)
+            origin.note_checkpoint(facts, model)
         with self._server() as server:
-            launches = self.trainer.launches(self.settings)
+            launches = all_launches(self.trainer, self.settings)
             for one, directory in in_folders(launches, self.case_dir.resolve()):
+                if one.repeats and not repeats.are_needed(facts.launches):
+                    continue
                 directory.mkdir(parents=True)
-                command = self.trainer.command(self.settings, one, directory, model)
+                command = self.trainer.command(self.settings, one.repeats or one, directory, model)
                 done = self.run(one, command, directory, server)
                 facts.launches.append(done)
-                if done.exit_code != 0 or done.timed_out:
+                origin.note_launch(facts, directory)
+                if not done.ended_well:
                     break
             if model is not None and facts.launches:
                 facts.oracle = self._consult(model, facts.launches[0], server)
@@ -160,6 +170,10 @@ class CaseLaunches:
         # A server of the sweep was started without the case's own environment, and much of that is
         # read when a library is imported.
         return warm.serving(program, env, self.case_dir / warm.LOG, shared=not settings.trainer.env)
+
+
+def _config_dir(case_dir: Path) -> str | None:
+    return case_file.read(case_dir).config_dir if case_file.exists(case_dir) else None
 
 
 def _checkpoint(settings: Settings) -> Path:

@@ -6,7 +6,6 @@ import codecs
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 import uuid
@@ -23,9 +22,11 @@ from sweep.files import tail, write_json
 from sweep.logs import root_cause
 from sweep.run import compile_cache as cache
 from sweep.run import warm
+from sweep.run.supervised import Supervised
 from sweep.trainers.base import LOG, PROCESS, Command, Launch
 
 POLL_SECONDS = 0.1
+LOOK_SHARE = 20  # a look at the metrics is followed by so many times its length without one
 ORPHANED = "the sweep is gone"
 
 _QUIET = {
@@ -97,6 +98,7 @@ def run(
     """
     facts = LaunchFacts(
         name=launch.name,
+        repeats=launch.repeats.name if launch.repeats else "",
         directory=f"{directory.parent.name}/{directory.name}",
         argv=command.argv,
         first_step=launch.first_step,
@@ -113,10 +115,11 @@ def run(
     finally:
         if watch.elsewhere is not None:
             watch.elsewhere.end()
-        facts.stopped = processes.end_all(marker)
+        facts.stopped_commands += processes.end_all(marker)
+        facts.stopped = len(facts.stopped_commands)
         facts.seconds = clock.now() - facts.started
         facts.metrics = watch.metrics()
-    if facts.exit_code != 0 or facts.timed_out:
+    if not facts.ended_well:
         _explain(facts, directory)
     return facts
 
@@ -126,7 +129,7 @@ def end_leftovers(directory: Path) -> int:
     path = directory / PROCESS
     if not path.is_file():
         return 0
-    return processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"])
+    return len(processes.end_all(json.loads(path.read_text(encoding="utf-8"))["marker"]))
 
 
 def began(directory: Path) -> float:
@@ -141,44 +144,43 @@ class _Start(NamedTuple):
     log: Path
     server: str | None
 
-    def process(self) -> subprocess.Popen[bytes] | warm.Forked:
+    def process(self) -> Supervised | warm.Forked:
         if self.server is not None:
             return warm.Forked(self.server, self.argv, self.env, self.log)
         with self.log.open("ab") as log:  # it may say why this was not forked
-            return subprocess.Popen(
-                processes.dependent(self.argv), stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, env=self.env, start_new_session=True,
-            )  # fmt: skip
+            return Supervised(self.argv, self.env, log)
 
 
 def _supervise(facts: LaunchFacts, directory: Path, start: _Start, watch: Watch) -> None:
     write_json(directory / PROCESS, {"marker": start.env[processes.MARKER]})
     used_before = _cpu_seconds()
-    process = start.process()
+    process, first_step = start.process(), _FirstStep(facts, watch)
     with _copying(directory / LOG, watch.stream) as copy:
         try:
-            _wait(process, facts, start.env[processes.MARKER], watch, copy)
+            _wait(process, facts, first_step, start.env[processes.MARKER], watch, copy)
         finally:
             if process.poll() is None:
                 process.kill()
             facts.exit_code = process.wait()
+            process.end()
+            facts.stopped_commands += process.stopped
             if isinstance(process, warm.Forked):
                 facts.cpu_seconds, facts.refused = process.cpu_seconds, process.refused
             else:
                 facts.cpu_seconds = _cpu_seconds() - used_before
-            _note_first_step(facts, watch)
+            first_step.look(last=True)
             copy()
 
 
 def _wait(
-    process: subprocess.Popen[bytes] | warm.Forked, facts: LaunchFacts, marker: str, watch: Watch,
-    copy: Callable[[], None],
+    process: Supervised | warm.Forked, facts: LaunchFacts, first_step: _FirstStep, marker: str,
+    watch: Watch, copy: Callable[[], None],
 ) -> None:  # fmt: skip
     """Until it ends, or for as long as it may take."""
     deadline = time.monotonic() + watch.limit_seconds
     while process.poll() is None:
         copy()
-        _note_first_step(facts, watch)
+        first_step.look()
         if time.monotonic() > deadline:
             facts.timed_out = True
             if watch.elsewhere is not None:
@@ -214,9 +216,20 @@ def _copying(log: Path, wanted: bool) -> Iterator[Callable[[], None]]:
         yield copy
 
 
-def _note_first_step(facts: LaunchFacts, watch: Watch) -> None:
-    if facts.first_step_seconds is None and watch.metrics().steps:
-        facts.first_step_seconds = clock.now() - facts.started
+class _FirstStep:
+    """Looks for the first step, for a small part of the time at most: a log may be of any size."""
+
+    def __init__(self, facts: LaunchFacts, watch: Watch) -> None:
+        self._facts, self._watch, self._next = facts, watch, 0.0
+
+    def look(self, last: bool = False) -> None:
+        """Note when it was seen first; `last`: nobody looks again."""
+        began = time.monotonic()
+        if self._facts.first_step_seconds is not None or (began < self._next and not last):
+            return
+        if self._watch.metrics().steps:
+            self._facts.first_step_seconds = clock.now() - self._facts.started
+        self._next = time.monotonic() + LOOK_SHARE * (time.monotonic() - began)
 
 
 def _explain(facts: LaunchFacts, directory: Path) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from sweep import clock, trainers
 from sweep import facts as facts_file
 from sweep.case import file as case_file
+from sweep.case.identity import identity_of
 from sweep.case.planned import Planned
 from sweep.facts import DIED, Facts, JobEnd, LaunchFacts
 from sweep.files import tail
-from sweep.provenance import of_this_run
+from sweep.logs import root_cause
+from sweep.run import origin
 from sweep.run.launch import began
-from sweep.trainers.base import LOG, Launch, in_folders
+from sweep.trainers.base import LOG, Launch, all_launches, in_folders
 
 
 def facts_of(
@@ -22,27 +24,42 @@ def facts_of(
 
     `before` is what a job wrote that was told to stop, and not by us; `folder` is the sweep's.
     """
+    try:
+        return _found(one, folder, before, job_log, end)
+    except Exception as error:  # noqa: BLE001  # reading one case's files costs no other its result
+        said = f"{end.reason}; its files cannot be read: {type(error).__name__}: {error}"
+        return Facts(
+            sweep_id=folder.name, case=one.case, started=clock.now(), seconds=0.0,
+            environment=_environment(one), asked=facts_file.asked_of(one.settings), error=said,
+        )  # fmt: skip
+
+
+def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd) -> Facts:
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
-    expected = in_folders(trainers.of(one.settings).launches(one.settings), case_dir)
+    expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
     launches = [_launch(one, launch, directory, end)
                 for launch, directory in expected if directory.is_dir()]  # fmt: skip
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
-    return Facts(
+    facts = Facts(
         sweep_id=folder.name,
         case=one.case,
         started=started,
         seconds=before.seconds if before else max(0.0, clock.now() - started),
         environment=before.environment if before else _environment(one),
+        identity=before.identity if before else identity_of(one.settings),
         vocab_size=before.vocab_size if before else None,
         asked=facts_file.asked_of(one.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
         error=_error(before, job_log, end),
     )
+    for launch in launches:
+        origin.note_launch(facts, case_dir / launch.directory)
+    return facts
 
 
 def _environment(one: Planned) -> dict[str, str]:
-    return of_this_run(one.case.device)
+    return origin.environment(one.case.device, one.config_dir) | origin.commit(one.settings)
 
 
 def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:
@@ -50,6 +67,7 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
     seconds = max(0.0, clock.now() - started)
     return LaunchFacts(
         name=launch.name,
+        repeats=launch.repeats.name if launch.repeats else "",
         directory=f"{directory.parent.name}/{directory.name}",
         argv=[],
         first_step=launch.first_step,
@@ -66,5 +84,5 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
 def _error(before: Facts | None, job_log: Path, end: JobEnd) -> str:
     if before is not None and end is DIED:
         return f"the job was told to stop, and not by the sweep ({before.error})"
-    lines = [line for line in tail(job_log).splitlines() if line.strip()] if job_log.name else []
-    return end.reason + (f": {lines[-1].strip()}" if lines else "")
+    complaint = root_cause.last_complaint(tail(job_log)) if job_log.name else ""
+    return end.reason + (f": {complaint}" if complaint else "")

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from sweep import trainers
 from sweep.case.machine import Machine
 from sweep.schema import LaunchConf, Settings
+from sweep.trainers.base import all_launches
 
 POLL_SECONDS = 0.2
 SPARE_MINUTES = 10  # for the checkpoint, imports, and ending what hangs
@@ -98,7 +99,7 @@ class SlotRunner(Generic[H]):
 
 def minutes(settings: Settings) -> int:
     """A job's time limit, which it never comes to before its launches come to theirs."""
-    launches = len(trainers.of(settings).launches(settings))
+    launches = len(all_launches(trainers.of(settings), settings))
     return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
 
 

@@ -2,12 +2,13 @@
 
 A sweep has one a program on its machine, started with it; its address reaches the jobs by their
 environment. A job without one that answers starts its own, for the case: in the foreground, on
-another machine, or when the sweep's has died. A server ends with the process that started it,
-however that ends, and its launches end with it.
+another machine, or when the sweep's has died. A server is under a supervisor: it ends with the
+process that started it, however that ends, and all that its launches left ends with it.
 
 A server is any program that serves the listening socket whose descriptor is its last argument, as
 `sft/warm/server.py` does: it takes torchrun's arguments, an environment and two files, and answers
-with lines of JSON: `pid`, then `exit_code` and `cpu_seconds`, or `error`.
+with lines of JSON: `pid`, then `exit_code` and `cpu_seconds`, or `error`. The launchers that it
+forks are subreapers: what comes to the supervisor is left over from one that has ended.
 """
 
 from __future__ import annotations
@@ -15,22 +16,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import struct
-import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sweep import processes, trainers
+from sweep import provenance, trainers
 from sweep.errors import MachineryError
+from sweep.run.supervised import MARKERS, Reported, Supervised
 from sweep.schema import LaunchMode, Settings
 
 SERVERS = "SWEEP_SERVERS"  # environment: address by program, as JSON
+COMMIT = "SWEEP_SERVERS_COMMIT"  # likewise: git_sha and git_dirty of what the servers imported
 LOG = "server.log"
+ANSWER_SECONDS = 120.0  # for a server to fork a launcher: the first waits for its imports
 _TORCHRUN = ("-m", "torch.distributed.run")
 
 
@@ -41,55 +44,65 @@ def program_of(settings: Settings) -> list[str] | None:
     return trainers.of(settings).server(settings)
 
 
+def commit_of(settings: Settings) -> dict[str, str] | None:
+    """The commit of what the sweep's server imported for such a case; None without that server."""
+    is_shared = program_of(settings) is not None and not settings.trainer.env
+    found = os.environ.get(COMMIT) if is_shared else None
+    return None if found is None else dict(json.loads(found))
+
+
 class Server:
     """A running server; its socket is in the abstract namespace, so nothing of it stays."""
 
     def __init__(self, program: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         self.address = f"sweep-{uuid.uuid4().hex}"
-        blank = dict.fromkeys((processes.MARKER, processes.JOB_MARKER), "0" * 32)  # see take_over
+        blank = dict.fromkeys(MARKERS, "0" * 32)  # see take_over
         with _listening(self.address) as listener, log.open("ab") as out:
-            self._process = subprocess.Popen(
-                processes.dependent([*program, str(listener.fileno())]),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                env={**env, **blank}, pass_fds=[listener.fileno()], start_new_session=True,
+            self._process = Supervised(
+                [*program, str(listener.fileno())], {**env, **blank}, out,
+                pass_fds=[listener.fileno()], orphans=True,
             )  # fmt: skip
-        self.pid = self._process.pid
+
+    @property
+    def pid(self) -> int | None:
+        """Its process number; None if it could not be started."""
+        return self._process.started()
 
     def stop(self) -> None:
         """End it, and every launch in it."""
-        self._process.kill()
-        self._process.wait()
+        self._process.end()
 
 
-class Forked:
-    """A launcher that a server forked: as much of `subprocess.Popen` as its supervisor needs."""
+class Forked(Reported):
+    """A launcher that a server forked: as much of `subprocess.Popen` as a launch needs."""
 
     def __init__(
         self, address: str, argv: Sequence[str], env: Mapping[str, str], log: Path
     ) -> None:
-        self.pid: int | None = None  # until the server has imported everything
-        self.returncode: int | None = None
+        super().__init__(_connected(address))
         self.cpu_seconds: float | None = None
         self.refused = ""  # why the server does not fork it
-        self._log, self._said = log, b""
-        self._connection = _connected(address)
+        self.stopped: list[str] = []
+        self._log = log
+        self._answer_by = time.monotonic() + ANSWER_SECONDS
         request = {"arguments": _torchrun_arguments(argv), "environment": dict(env)}
         with log.open("wb") as out:
             data = json.dumps(request).encode() + b"\n"
             sent = socket.send_fds(self._connection, [data], [out.fileno(), out.fileno()])
             self._connection.sendall(data[sent:])
+        self._connection.settimeout(None)
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
-        while self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            self._read()
+        code = super().poll()
+        if code is None and self.pid is None and time.monotonic() > self._answer_by:
+            self.refused = f"the process that forks warm ranks is silent for {ANSWER_SECONDS:g} s"
+            self._ended(1, self.refused)
         return self.returncode
 
-    def wait(self) -> int:
-        """The exit code, when it has ended."""
-        while self.returncode is None:
-            self._read()
-        return self.returncode
+    def end(self) -> None:
+        """The server ends what is left of it once the connection is closed."""
+        self._connection.close()
 
     def kill(self) -> None:
         """SIGKILL, or if it has not started, no start."""
@@ -99,19 +112,13 @@ class Forked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def _read(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            if said := self._connection.recv(1 << 16):
-                *lines, self._said = (self._said + said).split(b"\n")
-                for line in lines:
-                    self._take(json.loads(line))
-                return
-        if self.returncode is None:
-            reason = "the process that forks warm ranks has ended"
-            self.refused = "" if self.pid else reason
-            self._ended(-signal.SIGKILL, reason)
+    def _lost(self) -> None:
+        reason = "the process that forks warm ranks has ended"
+        self.refused = "" if self.pid else reason
+        self._ended(-signal.SIGKILL, reason)
 
-    def _take(self, said: dict[str, Any]) -> None:
+    def _take(self, line: bytes) -> None:
+        said: dict[str, Any] = json.loads(line)
         self.pid = said.get("pid", self.pid)
         self.cpu_seconds = said.get("cpu_seconds")
         if "error" in said:
@@ -134,6 +141,7 @@ class Servers:
     def __init__(
         self, programs: Iterable[Sequence[str]], env: Mapping[str, str], log: Path
     ) -> None:
+        self._commit = provenance.commit(provenance.ROOT)
         self._servers = {json.dumps(program): Server(program, env, log)
                          for program in {tuple(program) for program in programs}}  # fmt: skip
 
@@ -145,7 +153,7 @@ class Servers:
     def addresses(self) -> dict[str, str]:
         """What a job's environment must hold, so that it finds them."""
         addresses = {program: server.address for program, server in self._servers.items()}
-        return {SERVERS: json.dumps(addresses)}
+        return {SERVERS: json.dumps(addresses), COMMIT: json.dumps(self._commit)}
 
 
 @contextlib.contextmanager
@@ -181,6 +189,7 @@ def _connected(address: str) -> socket.socket:
     """A connection to a server of ours; OSError if there is none, or it is another user's."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        connection.settimeout(ANSWER_SECONDS)  # one that serves nobody has a full queue
         connection.connect("\0" + address)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if struct.unpack("3i", credentials)[1] != os.getuid():

@@ -23,6 +23,7 @@ from sweep.schema.case import (
     LaunchMode,
     LayoutConf,
     LinearAttention,
+    NoiseConf,
     OptimConf,
     ScaleConf,
 )
@@ -37,8 +38,8 @@ from sweep.schema.trainer import (
 __all__ = [
     "ActivationCheckpointing", "ArchConf", "Attention", "DataConf", "Device", "Dtype",
     "ExpertDispatch", "FeatureConf", "LaunchConf", "LaunchMode", "LayoutConf",
-    "LinearAttention", "MetricsConf", "MetricsFormat", "OptimConf", "ResumeConf", "ScaleConf",
-    "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
+    "LinearAttention", "MetricsConf", "MetricsFormat", "NoiseConf", "OptimConf", "ResumeConf",
+    "ScaleConf", "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
 ]  # fmt: skip
 
 
@@ -64,6 +65,7 @@ class Settings:
     data: DataConf = field(default_factory=DataConf)
     optim: OptimConf = field(default_factory=OptimConf)
     launch: LaunchConf = field(default_factory=LaunchConf)
+    noise: NoiseConf = field(default_factory=NoiseConf)
     dtype: Dtype = Dtype.float32
     device: Device = Device.auto
     steps: int = 5
@@ -76,6 +78,8 @@ class Settings:
     shard: str | None = None  # I/N: the I-th of N parts
     resume_sweep: str | None = None  # an earlier sweep's id, or latest: run what it left out
     rerun: str | None = None  # failed: run what failed in that sweep instead
+    host_gone: bool = False  # the other host that drove the sweep to resume is gone
+    references: bool = False  # add what a case is compared with where the sweep has no such case
     plan: bool = False  # list what would run, and run nothing
     detach: bool = False  # submit and return; python -m sweep.collect judges later
     sweep_id: str | None = None  # set by the sweep for its jobs

@@ -136,6 +136,14 @@ class OptimConf:
     router_bias_rate: float = 0.0  # by how much a step moves the routers' correction biases
 
 
+@dataclass
+class NoiseConf:
+    """How often a case is run again, to measure by how much its figures differ from run to run."""
+
+    repeats: int = 2  # of a case that resumes, at most; a repeat equal to the bit is the last
+    parity: bool = False  # every other case is run again as well
+
+
 class LaunchMode(Enum):
     """`cold`: plain torchrun. `warm`: ranks are forked from a process with everything imported."""
 

@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 
 from omegaconf import MISSING
 
+from sweep.errors import RequestError
+
 
 @dataclass
 class TrainerConf:
@@ -19,11 +21,16 @@ class TrainerConf:
     name: str = MISSING
     adapter: str = MISSING  # the module of sweep/trainers that translates for it
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
+    project: str | None = None  # the folder of its code, whose git commit is recorded
     not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
     def __init_subclass__(cls) -> None:
-        """Register the subclass under its adapter's name."""
-        _REGISTERED[cls.adapter] = cls
+        """Register the subclass under its adapter's name; raises TypeError without a new one."""
+        name = vars(cls).get("adapter")
+        other = _REGISTERED.get(str(name), cls)
+        if name is None or other.__module__ != cls.__module__:
+            raise TypeError(f"{cls.__module__}.{cls.__name__}: give `adapter` a name of its own")
+        _REGISTERED[name] = cls
 
 
 _REGISTERED: dict[str, type[TrainerConf]] = {}
@@ -32,12 +39,22 @@ ENTRY_POINTS = "trainer_sweep.trainers"  # other distributions' adapters, one mo
 
 @cache
 def trainer_confs() -> dict[str, type[TrainerConf]]:
-    """Adapter name -> its configuration: of all modules in sweep/trainers, and entry points."""
+    """Adapter name -> its configuration: of all modules in sweep/trainers, and entry points.
+
+    Raises RequestError for an entry point that cannot be loaded.
+    """
     package = importlib.import_module("sweep.trainers")
     for module in pkgutil.iter_modules(package.__path__, "sweep.trainers."):
         importlib.import_module(module.name)
     for entry_point in entry_points(group=ENTRY_POINTS):
-        entry_point.load()
+        try:
+            entry_point.load()
+        except Exception as error:
+            where = f"{entry_point.group}: {entry_point.name} = {entry_point.value}"
+            raise RequestError(
+                f"{where} cannot be loaded: {type(error).__name__}: {error}; repair or uninstall"
+                f" {entry_point.dist.name if entry_point.dist else 'its distribution'}"
+            ) from error
     return dict(sorted(_REGISTERED.items()))
 
 

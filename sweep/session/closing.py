@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweep import report
 from sweep.case import folder as sweep_folder
-from sweep.case.folder import read_plan
+from sweep.case.folder import ASIDE, case_dirs, read_plan
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError, told
 from sweep.judge import findings
@@ -30,7 +30,8 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    if not writer.has_begun and not any(one.facts for one in results):  # nothing ran
+    has_run = writer.has_begun or any(one.facts for one in results) or (folder / ASIDE).exists()
+    if not has_run:
         with _noted(problems):
             if results or not end.unfinished:
                 _report(folder, results)
@@ -92,7 +93,7 @@ def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[
 
 def _on_disk(folder: Path, results: Sequence[Result]) -> list[Result]:
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
-    everything = load_all(folder / case_id for case_id in read_plan(folder)["cases"])
+    everything = load_all(case_dirs(folder))
     known = Context(with_result((one.case.id, one.facts) for one in everything))
     return [replace(one, judgement=judge(one.facts, known)) if one.facts else one
             for one in results]  # fmt: skip

@@ -5,35 +5,33 @@ It is the only writer to MLflow; jobs leave files.
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from sweep import commands, report, trainers
 from sweep import facts as facts_file
-from sweep import report, trainers
-from sweep.case.folder import claim, leave, write_plan
+from sweep.case.folder import claim, leave, read_plan, write_plan
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
-from sweep.errors import Interrupted, RequestError, of_system, told
+from sweep.errors import Interrupted, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
 from sweep.judge import ready
-from sweep.plan import spelled
+from sweep.plan import spelled, stale
 from sweep.plan.earlier import Earlier
-from sweep.provenance import of_this_run
 from sweep.report.detection import Conclusion
-from sweep.run import launch, salvage, warm
+from sweep.run import launch, origin, salvage, warm
 from sweep.schema import Settings
 from sweep.session.aside import set_aside
 from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
 from sweep.store import End, Location
 from sweep.store.guard import guarded
-from sweep.trainers.base import in_folders
+from sweep.trainers.base import all_launches, in_folders
 
 GRACE_SECONDS = 20.0  # for an interrupted job to end its trainer and write its facts
 INTERRUPTED = 130
@@ -87,7 +85,10 @@ class Session:
         Raises RequestError before anything is made.
         """
         ready()
-        outputs = Path(planned[0].settings.outputs)
+        for line in stale.unmatched(planned):
+            print(line, file=sys.stderr)
+        settings = planned[0].settings
+        outputs = Path(settings.outputs)
         location = Location.at(outputs)
         every = planned if earlier is None else earlier.with_the_rest(planned)
         todo = [case for case in planned if earlier is None or earlier.is_to_run(case.case.id)]
@@ -95,7 +96,8 @@ class Session:
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
-        write_plan(folder, every, experiment, of_this_run(planned[0].case.device))
+        about = origin.environment(settings.device.value, planned[0].config_dir)
+        write_plan(folder, every, experiment, about | origin.commit(settings))
         runnable = [case for case in todo if case.unavailable is None]
         results = SweepResults(every, folder, location, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
@@ -151,7 +153,8 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [one.settings for one in self.runnable if not one.settings.trainer.env]
+        shared = [one.settings for one in self.runnable
+                  if not one.settings.trainer.env and not one.env]  # fmt: skip
         programs = [program for one in shared if (program := warm.program_of(one))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
@@ -183,17 +186,17 @@ class Session:
         """Look at how far the running cases are."""
         for index in self._jobs:
             one = self.runnable[index]
-            self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
+            with suppress(Exception):  # of its files: the case's end tells what is wrong with them
+                self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
         self._results.progress.refresh()
 
     def _step_of(self, one: Planned) -> int:
         trainer = trainers.of(one.settings)
-        launches = in_folders(trainer.launches(one.settings), self.folder / one.case.id)
+        launches = in_folders(all_launches(trainer, one.settings), self.folder / one.case.id)
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0
-        steps = trainer.metrics(one.settings, begun[-1]).steps
-        return steps[-1].step if steps else 0
+        return trainer.last_step(one.settings, begun[-1])
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
@@ -233,15 +236,16 @@ class Session:
     def _say_what_is_missing(self, results: int) -> None:
         name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
-            where = shlex.join([f"sweep={name}", f"outputs={outputs}"])
-            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm; to judge"
-                  f" what has ended: python -m sweep.collect {where}"
-                  " (wait=true: when all have)", file=sys.stderr)  # fmt: skip
+            collect = commands.spelled("sweep.collect", [f"sweep={name}", f"outputs={outputs}"])
+            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
+                  f" to judge what has ended: {collect} (wait=true: when all have)",
+                  file=sys.stderr)  # fmt: skip
         if missing := len(self.planned) - results - len(self._left):
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
-            where = shlex.join([*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"])
+            words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
+            words += commands.of_launcher(read_plan(self.folder)["argv"])
             print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" python -m sweep -m {where}", file=sys.stderr)  # fmt: skip
+                  f" {commands.spelled('sweep', ['-m', *words])}", file=sys.stderr)  # fmt: skip
 
 
 def _is_unexplained(facts: Facts | None) -> bool:
@@ -253,7 +257,4 @@ def _is_unexplained(facts: Facts | None) -> bool:
 
 def _left_by_job(case_dir: Path) -> Facts | None:
     """The facts; None as well where they cannot be read: what else it left is looked at then."""
-    try:
-        return facts_file.load(case_dir)
-    except RequestError:
-        return None
+    return facts_file.load_or_why(case_dir)[0]

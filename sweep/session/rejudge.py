@@ -12,8 +12,8 @@ from pathlib import Path
 from sweep.case.labels import Case
 from sweep.checks import Context
 from sweep.facts import Facts
-from sweep.files import config_dir_of, own_conf_dir
-from sweep.judge.verdict import Judgement, judge, unavailable
+from sweep.files import config_dir_of, inside, own_conf_dir
+from sweep.judge.verdict import Judgement, judge, unavailable, unreadable
 from sweep.report import Result
 from sweep.report.runs import Run
 from sweep.store import CaseRecord, Reader, SweepRecord, verdicts
@@ -44,11 +44,12 @@ def with_result(cases: Iterable[tuple[str, Facts | None]]) -> dict[str, Facts]:
 def _result(
     case: CaseRecord, context: Context, reader: Reader, sweep: SweepRecord, folder: Path
 ) -> Result:
-    here = folder / case.case_id
+    here = inside(folder, case.case_id)
     return Result(
         judgement=_judged(case, context),
-        folder=here if here.is_dir() else Path(case.tags["folder"]),
-        command=case.tags["command"],
+        folder=here,
+        origin="" if here.is_dir() else case.tags.get("folder", ""),
+        command=case.tags.get("command", ""),
         facts=case.facts,
         run=Run(uri=reader.location.shown, run_id=case.run_id, experiment_id=sweep.experiment_id),
     )
@@ -58,6 +59,8 @@ def _judged(case: CaseRecord, context: Context) -> Judgement:
     if case.facts is None:
         said = {key: value for key, value in case.params.items() if value != "None"}  # of no fault
         labels = Case.model_validate({**said, "id": case.case_id})
+        if case.damaged:
+            return unreadable(labels, case.damaged)
         return unavailable(labels, case.tags.get("unavailable", "no reason is recorded"))
     return judge(case.facts, context)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sweep import facts as facts_file
 from sweep.case.planned import Planned
 from sweep.checks import Context
 from sweep.facts import Facts
-from sweep.judge import judge, unavailable
+from sweep.judge import judge, unavailable, unreadable
+from sweep.plan import estimates
 from sweep.report import Result, rerun_command
 from sweep.session import closing
 from sweep.session.progress import Progress
@@ -24,7 +26,8 @@ class SweepResults:
     ) -> None:
         self._planned, self._folder = planned, folder
         self._results: dict[str, Result] = {}
-        self.progress = Progress([one.case.id for one in planned], live)
+        expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
+        self.progress = Progress([one.case.id for one in planned], live, estimates=expected)
         self._store = Writer(location, folder)
 
     def note_unavailable(self) -> None:
@@ -36,9 +39,13 @@ class SweepResults:
     def note_earlier(self, todo: Collection[str]) -> None:
         """The results that a sweep which goes on has already; `todo` are cases to run."""
         for one in self._planned:
-            facts = facts_file.load(self._folder / one.case.id)
-            if facts is not None and not facts.interrupted and one.case.id not in todo:
+            facts, why = facts_file.load_or_why(self._folder / one.case.id)
+            if one.case.id in todo:
+                continue
+            if facts is not None and not facts.interrupted:
                 self.conclude(one, facts)
+            elif why:
+                self._keep(replace(self._result(one, None), judgement=unreadable(one.case, why)))
 
     def conclude(self, one: Planned, facts: Facts | None) -> None:
         """The case has ended, and left these facts; None if it was stopped before it left any."""

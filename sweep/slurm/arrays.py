@@ -36,7 +36,7 @@ def arrays(shapes: Sequence[Shape], limit: int) -> list[Array]:
     return [
         Array(shape, part)
         for shape in dict.fromkeys(shapes)
-        for part in _parts([index for index, one in enumerate(shapes) if one == shape], limit)
+        for part in _parts([index for index, other in enumerate(shapes) if other == shape], limit)
     ]
 
 

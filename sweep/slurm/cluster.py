@@ -37,6 +37,8 @@ _ENDS = {
     "OUT_OF_MEMORY": JobEnd("the job went beyond the memory that it asked Slurm for"),
 }
 
+NEVER_RAN = JobEnd("the job was cancelled in Slurm before it started")
+
 _LOGGED = {
     "DUE TO TIME LIMIT": "TIMEOUT",
     "DUE TO PREEMPTION": "PREEMPTED",
@@ -53,8 +55,11 @@ def is_active(state: str) -> bool:
 def end_of(state: str, log: str) -> JobEnd:
     """Why a job ended in that state; one that Slurm finds nothing wrong with just died.
 
-    What Slurm no longer knows, it wrote into the job's log.
+    What Slurm no longer knows, it wrote into the job's log. It opens that when the job starts, so
+    a job without one never did: a task of an array that waits leaves no trace when it is cancelled.
     """
+    if state == GONE and log and not Path(log).exists():
+        return NEVER_RAN
     if state == GONE:
         said = tail(Path(log))
         state = next((name for words, name in _LOGGED.items() if words in said), GONE)
@@ -66,6 +71,13 @@ def max_array_size() -> int:
     config = _ask("scontrol", "show", "config")
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
     return max(1, int(found.group(1))) if found else 1
+
+
+def boot_time() -> str:
+    """When Slurm's controller was started, as it says; raises MachineryError."""
+    config = _ask("scontrol", "show", "config")
+    found = re.search(r"^BOOT_TIME\s*=\s*(\S+)", config, re.MULTILINE)
+    return found.group(1) if found else ""
 
 
 def states(names: Collection[str]) -> dict[str, str]:
@@ -99,7 +111,9 @@ def cancel(*which: str) -> None:
 class Queue:
     """Where the jobs of these names are, by an answer of Slurm at most `every` seconds old.
 
-    It may be older while Slurm does not answer, but not by more than `patience` seconds.
+    It may be older while Slurm does not answer, but not by more than `patience` seconds. As long a
+    job that was active is not taken for gone where the controller was started anew meanwhile: it
+    may answer before it knows its jobs again.
     """
 
     def __init__(self, names: Collection[str], every: float, patience: float) -> None:
@@ -107,6 +121,8 @@ class Queue:
         self._asked = float("-inf")
         self._answered = time.monotonic()
         self._states: dict[str, str] | None = None  # until Slurm has answered
+        self._booted = ""  # the controller, when it last knew all that it had known before
+        self._lost_since: float | None = None
 
     def state(self, job_id: str) -> str:
         """The state of one of them, GONE or UNKNOWN; MachineryError if Slurm is silent for long."""
@@ -116,13 +132,43 @@ class Queue:
 
     def _ask(self) -> None:
         try:
-            self._states = states(self.names)
+            self._take(states(self.names))
             self._answered = time.monotonic()
         except MachineryError:
             if time.monotonic() - self._answered > self._patience:
                 raise
         finally:
             self._asked = time.monotonic()
+
+    def _take(self, answer: dict[str, str]) -> None:
+        lost = {job: state for job, state in (self._states or {}).items()
+                if job not in answer and is_active(state)}  # fmt: skip
+        if lost and self._is_believed():
+            lost = {}
+        if not lost:
+            self._lost_since = None
+            if answer and not self._booted:
+                self._booted = _boot_time_or_nothing()
+        self._states = answer | lost
+
+    def _is_believed(self) -> bool:
+        """Whether jobs that are no longer named are gone: the same controller knew them."""
+        if self._lost_since is None:
+            booted = _boot_time_or_nothing()
+            if booted and booted == self._booted:
+                return True
+            self._lost_since = time.monotonic()
+        if time.monotonic() - self._lost_since < self._patience:
+            return False
+        self._booted = ""
+        return True
+
+
+def _boot_time_or_nothing() -> str:
+    try:
+        return boot_time()
+    except MachineryError:
+        return ""
 
 
 def _ask(*argv: str) -> str:

@@ -29,7 +29,7 @@ def command(layout: LayoutConf, ranks: Path, program: Sequence[str]) -> list[str
         "--ntasks-per-node=1", f"--cpus-per-task={os.environ.get('SLURM_CPUS_PER_TASK', '1')}",
         "--overlap",  # the job's own process holds the first node's share
         "--kill-on-bad-exit=1", "--wait=10",  # a node that ended ends the others
-        sys.executable, "-m", "sweep.slurm.nodes", str(layout.nodes),
+        sys.executable, "-P", "-m", "sweep.slurm.nodes", str(layout.nodes),
         str(layout.ranks_per_node), socket.gethostname(), str(_free_port()), str(ranks),
         *program,
     ]  # fmt: skip

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.case.folder import PLAN, is_dead, is_old
-from sweep.report import Result, not_run, sweep_note
+from sweep.case.folder import PLAN, is_gone
+from sweep.report import FORMATS, Result, not_run, sweep_note
 from sweep.store import entries
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-SWEEP_FILES = (PLAN, "summary.md", "matrix.html", "junit.xml")
+LOGS = (".log", ".jsonl", ".md")  # figures are whole in facts.json
+LOG_LIMIT, LOG_HEAD = 1_000_000, 300_000  # bytes kept in MLflow, and how many of them at the start
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ def finish(
     """End a sweep's own run; `folder` holds its reports."""
     note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
     client.set_tag(run_id, entries.NOTE, note)
-    log_files(client, run_id, folder, SWEEP_FILES)
+    log_files(client, run_id, folder, (PLAN, *FORMATS))
     if end.unfinished:
         client.update_run(run_id, status="SCHEDULED")
         return
@@ -44,14 +47,14 @@ def finish(
 def end_dead_runs(client: MlflowClient, experiment_id: str) -> None:
     """Runs that a killed sweep left RUNNING are KILLED; nobody else will say so.
 
-    Of a driver on another machine nobody knows: it is taken for dead after a day.
+    A driver on another machine is taken for dead after a day.
     """
     left = client.search_runs(
         [experiment_id], "attributes.status = 'RUNNING' and tags.driver LIKE '%:%'"
     )
     for run in left:
         driver, run_id = run.data.tags["driver"], run.info.run_id
-        if not is_dead(driver) and not is_old(driver):
+        if not is_gone(driver):
             continue
         # Asked again: one that ended between the search and now has ended its run as well, and
         # another may have taken it up.
@@ -64,8 +67,29 @@ def log_files(client: MlflowClient, run_id: str, folder: Path, patterns: Sequenc
     """The files of a folder that match, as artifacts in the same places."""
     for pattern in patterns:
         for path in sorted(filter(Path.is_file, folder.glob(pattern))):  # a pipe is waited for
+            if not path.resolve().is_relative_to(folder.resolve()):  # a link that a trainer made
+                continue
             inside = path.parent.relative_to(folder).as_posix()
-            client.log_artifact(run_id, str(path), None if inside == "." else inside)
+            with shortened(path) as kept:
+                client.log_artifact(run_id, str(kept), None if inside == "." else inside)
+
+
+@contextmanager
+def shortened(path: Path) -> Iterator[Path]:
+    """The file; of a log of any size a copy of its head and its tail, under its name."""
+    size = path.stat().st_size
+    if path.suffix not in LOGS or size <= LOG_LIMIT:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with path.open("rb") as source, copy.open("wb") as target:
+            target.write(source.read(LOG_HEAD))
+            left = size - LOG_LIMIT
+            target.write(f"\n[{left} bytes left out: {path}]\n".encode())
+            source.seek(LOG_HEAD + left)
+            target.write(source.read(LOG_LIMIT - LOG_HEAD))
+        yield copy
 
 
 def times(result: Result, sweep_started: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sweep.checks import comparable
 from sweep.facts import LaunchFacts, Step
 from sweep.judge import Verdict
 from sweep.report import Result, failure_note
@@ -47,7 +48,7 @@ def labels(result: Result) -> dict[str, str]:
     """Tags of every run of a case: the UI's filter looks at each run alone."""
     case = result.case.model_dump()
     return {
-        **(result.facts.environment if result.facts else {}),
+        **(result.facts.environment | comparable.tags(result.facts) if result.facts else {}),
         **{label: str(case[label]) for label in LABELS},
         "fault": result.case.fault or "none",
         "case_id": result.case.id,
@@ -101,14 +102,14 @@ def status(result: Result) -> str:
     """The final state of a case's run."""
     if result.interrupted or result.judgement.verdict is Verdict.UNAVAILABLE:
         return "KILLED"
-    return "FINISHED" if result.judgement.verdict in (Verdict.PASSED, Verdict.KNOWN) else "FAILED"
+    return "FINISHED" if result.judgement.verdict.ran_well else "FAILED"
 
 
 def launch_status(launch: LaunchFacts, result: Result) -> str:
     """The final state of a launch's run."""
     if result.interrupted:
         return "KILLED"
-    return "FINISHED" if launch.exit_code == 0 and not launch.timed_out else "FAILED"
+    return "FINISHED" if launch.ended_well else "FAILED"
 
 
 def note(result: Result) -> str:

@@ -24,7 +24,7 @@ import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 if not sys.stdin.buffer.read():
-    os.execv(sys.executable, [sys.executable, "-m", "sweep.store.guard", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "sweep.store.guard", *sys.argv[1:]])
 """
 
 

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from filelock import FileLock
 
+from sweep import commands
 from sweep.errors import MachineryError, RequestError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ LOCK_SECONDS = 240.0
 LONGEST = 430  # SQLite's limit is 512 bytes, including what it and we append
 DAMAGED = ("malformed", "not a database", "out-of-date database schema", "already exists",
            "no such table", "no such column", "Can't locate revision")  # fmt: skip
-MOVE_AWAY = "move {file} away, and python -m sweep.sync records what is on disk again"
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 # By default MLflow retries each call to a dead server seven times, for minutes. We never retry: a
@@ -148,7 +148,12 @@ class Location:
         text = str(reason).replace(f"{secret}@", "") if secret else str(reason)
         line = " ".join(text.partition("[SQL:")[0].split())[:300]
         damaged = self._file is not None and any(word in text for word in DAMAGED)
-        return f"{line}; if it stays so, {MOVE_AWAY.format(file=self._file)}" if damaged else line
+        return f"{line}; if it stays so, {self._move_away()}" if damaged else line
+
+    def _move_away(self) -> str:
+        """What to do about a file that is of no use."""
+        sync = commands.spelled("sweep.sync", [f"outputs={Path(self._file or '').parent}"])
+        return f"move {self._file} away, and {sync} records what is on disk again"
 
     @contextmanager
     def writing(self, what: str) -> Iterator[None]:
@@ -211,7 +216,7 @@ class Location:
             raise MachineryError(
                 f"{self._file} was made in {made_in}, where MLflow looks for its files: move it"
                 f" back, or link its folder (ln -s {shlex.join([str(here), str(made_in)])}), or"
-                f" {MOVE_AWAY.format(file=self._file)}"
+                f" {self._move_away()}"
             )
 
     def _make_tables(self) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sweep import facts as facts_file
 from sweep.case.folder import PLAN
+from sweep.checks import comparable
 from sweep.errors import RequestError
 from sweep.facts import Facts
 from sweep.store.location import Location
-from sweep.store.records import CaseRecord, SweepRecord, case_record, fits, ran, sweep_record
+from sweep.store.records import (
+    CaseRecord,
+    SweepRecord,
+    case_record,
+    foreign,
+    ran,
+    sweep_record,
+)
 
 FACTS = "facts.json"
 LATEST = "latest"
@@ -31,6 +41,7 @@ class Reader:
 
     def __init__(self, location: Location) -> None:
         self.location = location
+        self._noted: set[str] = set()
 
     @classmethod
     def at(cls, outputs: Path) -> Reader:
@@ -43,7 +54,7 @@ class Reader:
         query = "tags.kind = 'sweep'"
         if sweep_id != LATEST:
             query += f" and tags.sweep_id = '{_safe(sweep_id)}'"
-        found = self._search(list(experiments), query, limit=1)
+        found = self._sweeps(list(experiments), query, limit=LOOK_BACK)
         if not found:
             raise RequestError(self._no_sweep(sweep_id, experiments))
         return sweep_record(found[0], experiments)
@@ -53,13 +64,13 @@ class Reader:
 
         One whose recording was cut off before its facts were there is no result, and left out.
         """
-        query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
         latest: dict[str, Any] = {}
-        for run in self._search([sweep.experiment_id], query):  # the newest first
+        for run in self._cases_of(sweep):  # the newest first
             latest.setdefault(run.data.tags["case_id"], run)
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
-        return [case_record(run, facts) for run, facts in zip(runs, self._facts(runs), strict=True)
-                if facts is not None or not ran(run)]  # fmt: skip
+        found = zip(runs, _in_parallel(self._facts_or_why, runs), strict=True)
+        return [case_record(run, facts, why) for run, (facts, why) in found
+                if facts is not None or why or _could_not_run(run)]  # fmt: skip
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""
@@ -68,12 +79,14 @@ class Reader:
             return plan
 
     def last_good(self, sweep: SweepRecord) -> dict[str, Facts]:
-        """Case id -> facts of the newest earlier run of the same case that passed."""
-        query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
-        cases = {run.data.tags["case_id"]: run
-                 for run in self._search([sweep.experiment_id], query) if ran(run)}  # fmt: skip
+        """Case id -> facts of the newest earlier run of the same case and settings that passed.
+
+        Without one, of the newest with other settings, so that a check can say how they differ.
+        """
+        cases = {run.data.tags["case_id"]: run for run in self._cases_of(sweep) if ran(run)}
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately) if fits(run, cases)}
+        found = {run.data.tags["case_id"]: run for run in reversed(lately)
+                 if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)}  # fmt: skip
         rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
@@ -92,7 +105,7 @@ class Reader:
         """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
         experiments = self._experiments(experiment)
         query = f"tags.kind = 'sweep' and tags.{BASELINE} = '{PINNED}'"
-        return [sweep_record(run, experiments) for run in self._search(list(experiments), query)]
+        return [sweep_record(run, experiments) for run in self._sweeps(list(experiments), query)]
 
     def before(self, sweep: SweepRecord) -> SweepRecord | None:
         """The sweep of the same experiment that began last before it and has a case of it.
@@ -100,7 +113,7 @@ class Reader:
         One shard of a night follows the other, and they have none in common.
         """
         query = f"tags.kind = 'sweep' and attributes.start_time < {int(sweep.started * 1000)}"
-        runs = self._search([sweep.experiment_id], query, LOOK_BACK)
+        runs = self._sweeps([sweep.experiment_id], query, LOOK_BACK)
         found = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
         return next(self.like(sweep, found), None)
 
@@ -110,20 +123,44 @@ class Reader:
         return (one for one in others if cases & self._case_ids(one))
 
     def _case_ids(self, sweep: SweepRecord) -> set[str]:
+        return {run.data.tags["case_id"] for run in self._cases_of(sweep)}
+
+    def _cases_of(self, sweep: SweepRecord) -> list[Any]:
+        """The runs of the sweep's cases, the newest first."""
         query = f"tags.kind = 'case' and tags.sweep_id = '{_safe(sweep.sweep_id)}'"
-        return {run.data.tags["case_id"] for run in self._search([sweep.experiment_id], query)}
+        runs = self._search([sweep.experiment_id], query)
+        return self._ours(runs, ("case_id",))
+
+    def _sweeps(self, experiments: list[str], query: str, limit: int | None = None) -> list[Any]:
+        return self._ours(self._search(experiments, query, limit), ("sweep_id",))
+
+    def _ours(self, runs: Sequence[Any], tags: Sequence[str]) -> list[Any]:
+        """The runs that a sweep recorded: any other is left out, with a note."""
+        ours = []
+        for run in runs:
+            if wrong := foreign(run, tags):
+                self._note(f"run {run.info.run_id} in {self.location.shown} is left out: {wrong}")
+            else:
+                ours.append(run)
+        return ours
+
+    def _note(self, text: str) -> None:
+        """On the terminal, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            print(text, file=sys.stderr)
 
     def _good_before(self, sweep: SweepRecord, case: Any) -> Any | None:
-        case_id, device = case.data.tags["case_id"], case.data.tags["device"]
-        same = [f"tags.case_id = '{_safe(case_id)}'", f"tags.device = '{_safe(device)}'"]
+        same = [f"tags.case_id = '{_safe(case.data.tags['case_id'])}'"]
         runs = self._passed_before(sweep, same, LOOK_BACK)
-        return next((run for run in runs if fits(run, {case_id: case})), None)
+        return next((run for run in runs if _fits(run, case)), runs[0] if runs else None)
 
     def _passed_before(self, sweep: SweepRecord, more: Sequence[str], limit: int) -> list[Any]:
         """The newest first. Few conditions: each is a join, and eight of them take a second."""
         before = f"attributes.start_time < {int(sweep.started * 1000)}"
         query = " and ".join(["tags.verdict = 'passed'", before, *more])
-        return self._search([sweep.experiment_id], query, limit) if limit else []
+        runs = self._search([sweep.experiment_id], query, limit) if limit else []
+        return self._ours(runs, ("case_id",))
 
     def _by_case(self, runs: Iterable[Any]) -> dict[str, Facts]:
         runs = list(runs)
@@ -131,25 +168,30 @@ class Reader:
                 for run, facts in zip(runs, self._facts(runs), strict=True) if facts}  # fmt: skip
 
     def _facts(self, runs: Sequence[Any]) -> list[Facts | None]:
-        return _in_parallel(self._facts_of, runs)
+        return [facts for facts, _ in _in_parallel(self._facts_or_why, runs)]
 
-    def _facts_of(self, run: Any) -> Facts | None:
+    def _facts_or_why(self, run: Any) -> tuple[Facts | None, str]:
+        """The facts of a run, or why those that are there cannot be read."""
         if not ran(run):
-            return None
+            return None, ""
         what = f"read {FACTS} of {run.data.tags['case_id']}, run {run.info.run_id}"
         with self.location.answering(what):
             try:
-                return Facts.model_validate_json(self._text(run.info.artifact_uri, FACTS))
+                return facts_file.parse(self._text(run.info.artifact_uri, FACTS), what), ""
+            except RequestError as error:  # damaged, or of a newer schema
+                return None, str(error)
             except Exception:
                 if self._has(run.info.artifact_uri, FACTS):
                     raise
-                return None
+                return None, ""
 
     def _has(self, artifact_uri: str, name: str) -> bool:
         from mlflow.artifacts import list_artifacts
 
         found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {file.path for file in found}
+        return name in {
+            Path(file.path).name for file in found
+        }  # of a local store, below its folder
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
@@ -198,9 +240,18 @@ class Reader:
                     return runs[:limit]
 
     def _no_sweep(self, sweep_id: str, experiments: dict[str, str]) -> str:
-        last = self._search(list(experiments), "tags.kind = 'sweep'", limit=5)
+        last = self._sweeps(list(experiments), "tags.kind = 'sweep'", limit=5)
         choices = ", ".join(run.data.tags["sweep_id"] for run in last) or "there is none yet"
         return f"no sweep {sweep_id} in {self.location.shown}; the last ones: {choices}"
+
+
+def _could_not_run(run: Any) -> bool:
+    """With the labels that the case is shown by, which no other run has."""
+    return not ran(run) and "arch" in run.data.params
+
+
+def _fits(run: Any, case: Any) -> bool:
+    return comparable.fits(run.data.tags, case.data.tags)
 
 
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

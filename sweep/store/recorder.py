@@ -21,6 +21,7 @@ from sweep.report.runs import RECORDED, Run, run_of
 from sweep.store import entries
 from sweep.store.ending import End, end_dead_runs, finish, log_files, milliseconds, times
 from sweep.store.location import Location
+from sweep.store.records import ran
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -91,11 +92,11 @@ class Recorder:
         if run_of(result.folder, self.location.shown):
             return
         _ = self.parent
-        started, ended = times(result, self._started)
         earlier = self._search(
             f"tags.kind = 'case' and tags.case_id = '{result.case.id}'"
             f" and tags.sweep_id = '{self.sweep_id}'"
         )
+        started, ended = times(result, _after(earlier, self._started))
         same = [run for run in earlier if run.info.start_time == started]
         run_id = self._begin(same, started, result.case.id, self._case_tags(result))
         try:
@@ -190,6 +191,14 @@ class Recorder:
 
     def _search(self, query: str) -> list[Any]:
         return list(self._client.search_runs([self.experiment_id], query))
+
+
+def _after(earlier: Sequence[Any], sweep_started: int) -> int:
+    """When a case that could not run did so: after its earlier runs, of which the latest counts."""
+    latest = max(earlier, key=lambda run: int(run.info.start_time), default=None)
+    if latest is None:
+        return sweep_started
+    return int(latest.info.start_time) + int(ran(latest))  # its own run is found, and taken up
 
 
 def _params(result: Result) -> list[Any]:

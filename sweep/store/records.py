@@ -1,16 +1,14 @@
-"""What a run of MLflow says, and which runs are comparable."""
+"""What a run of MLflow says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sweep.facts import Facts
-
-# What two runs must share to be comparable from night to night.
-SAME_TAGS = ("case_id", "device", "scale", "trainer")
-SAME_PARAMS = ("dtype", "seed", "steps")
+from sweep.files import is_inside
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class CaseRecord:
     params: dict[str, str]
     metrics: dict[str, float]
     facts: Facts | None
+    damaged: str = ""  # why the facts that are recorded cannot be read
 
     @property
     def case_id(self) -> str:
@@ -58,7 +57,7 @@ def sweep_record(run: Any, experiments: dict[str, str]) -> SweepRecord:
     )
 
 
-def case_record(run: Any, facts: Facts | None) -> CaseRecord:
+def case_record(run: Any, facts: Facts | None, damaged: str = "") -> CaseRecord:
     return CaseRecord(
         run_id=run.info.run_id,
         started=run.info.start_time / 1000,
@@ -67,19 +66,24 @@ def case_record(run: Any, facts: Facts | None) -> CaseRecord:
         params=dict(run.data.params),
         metrics=dict(run.data.metrics),
         facts=facts,
+        damaged=damaged,
     )
+
+
+def foreign(run: Any, tags: Sequence[str]) -> str:
+    """Why it is not a run that a sweep recorded; empty if it is one.
+
+    Whoever shares the store can write any tag: an id that is no name would be a path of theirs.
+    """
+    for tag in tags:
+        value = run.data.tags.get(tag)
+        if value is None:
+            return f"it has no tag {tag}"
+        if tag.endswith("_id") and not is_inside(Path(), value):
+            return f"its tag {tag} is no name: {value[:80]!r}"
+    return ""
 
 
 def ran(run: Any) -> bool:
     """Whether the case could run, and left facts."""
     return bool(run.data.tags.get("verdict") != "unavailable")
-
-
-def fits(run: Any, cases: Mapping[str, Any]) -> bool:
-    """Whether the run is one of the same case under the same settings."""
-    case = cases.get(run.data.tags["case_id"])
-    if case is None:
-        return False
-    same_tags = all(run.data.tags.get(key) == case.data.tags[key] for key in SAME_TAGS)
-    return same_tags and all(run.data.params.get(key) == case.data.params[key]
-                             for key in SAME_PARAMS)  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from concurrent.futures import TimeoutError as OutOfTime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sweep import commands
 from sweep.errors import MachineryError
 from sweep.report import Result
 from sweep.store.ending import End
@@ -107,9 +107,9 @@ class Writer:
             del self._left[0]
 
     def _failure(self, reason: object) -> MachineryError:
-        outputs = shlex.quote(f"outputs={self._recorder.folder.parent}")
+        sync = commands.spelled("sweep.sync", [f"outputs={self._recorder.folder.parent}"])
         return MachineryError(
             f"results are on disk but not in MLflow ({self.location.shown}):"
             f" {self.location.said(reason)};"
-            f" python -m sweep.sync {outputs} records them later"
+            f" {sync} records them later"
         )

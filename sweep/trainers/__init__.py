@@ -20,7 +20,12 @@ def load(name: str) -> Trainer:
     if name not in confs:
         choices = ", ".join(confs)
         raise RequestError(f"trainer.adapter={name}: no such adapter; choose from {choices}")
-    return cast(Trainer, sys.modules[confs[name].__module__].__dict__["TRAINER"])
+    module = sys.modules[confs[name].__module__]
+    if not hasattr(module, "TRAINER"):
+        raise RequestError(
+            f"trainer.adapter={name}: {module.__name__} has no TRAINER; add it there"
+        )
+    return cast(Trainer, module.TRAINER)
 
 
 def of(settings: Settings) -> Trainer:

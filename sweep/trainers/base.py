@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import BaseModel, Field
+
+from sweep.errors import refusing
 from sweep.facts import Metrics
 from sweep.schema import Settings
 from sweep.slurm import nodes
@@ -15,15 +18,20 @@ from sweep.slurm import nodes
 LAUNCHES = "launches"  # in a case's folder: a folder for each, in their order
 LOG = "launcher.log"  # in a launch's folder
 PROCESS = "process.json"  # in a launch's folder: finds processes that outlived it
+ABOUT = "about.json"  # in a launch's folder: what the trainer says that it runs (class About)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of the trainer: its name and the steps it is expected to report."""
+    """One start of the trainer: its name and the steps it is expected to report.
+
+    A repeat has the name and folder of its own; the adapter is asked for the launch it repeats.
+    """
 
     name: str
     first_step: int
     last_step: int
+    repeats: Launch | None = None
 
 
 @dataclass(frozen=True)
@@ -34,12 +42,35 @@ class Command:
     env: dict[str, str] = field(default_factory=dict)
 
 
+class About(BaseModel):
+    """What a trainer may say of a launch in `about.json`, before its first step."""
+
+    code: str | None = Field(default=None, max_length=100)  # digest of its files, as imported
+    data: str | None = Field(default=None, max_length=100)  # of tokens, labels and positions
+    checkpoint: str | None = Field(default=None, max_length=100)  # where the sweep builds none
+    versions: dict[str, str] = Field(default_factory=dict, max_length=50)  # of its libraries
+
+    @classmethod
+    def read(cls, directory: Path) -> About:
+        """Of the launch in `directory`; raises RequestError for a file that is none."""
+        path = directory / ABOUT
+        with refusing(f"{path.parent.name}/{ABOUT}"):
+            return cls.model_validate_json(path.read_bytes()) if path.is_file() else cls()
+
+
 class Trainer(Protocol):
     """An adapter. It never imports its trainer: it writes a config file and reads the output."""
 
     def unavailable(self, settings: Settings) -> str | None:
-        """Why this trainer or this machine cannot run the case; None if it can."""
-        ...
+        """Why this trainer or this machine cannot run the case; None if it can.
+
+        Raises RequestError for a setting that is wrong whatever the case.
+        """
+        return None
+
+    def check(self, cases: Sequence[Settings]) -> list[str | None]:
+        """`unavailable` of all cases of a plan; an adapter that asks its trainer asks once."""
+        return [self.unavailable(settings) for settings in cases]
 
     def needs_checkpoint(self, settings: Settings) -> bool:
         """Whether a seeded checkpoint of the arch has to be there first."""
@@ -67,6 +98,14 @@ class Trainer(Protocol):
         """The steps reported so far in the launch's `directory`."""
         ...
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """The last of them, asked for all the time; 0 before the first."""
+        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
+
+    def project(self, settings: Settings) -> Path | None:
+        """The folder of its code, whose git commit is recorded; None: nobody knows."""
+        return Path(settings.trainer.project) if settings.trainer.project else None
+
 
 def train_and_resume(settings: Settings) -> list[Launch]:
     """From the first step to the last; then from each saved step on, each in fresh processes."""
@@ -75,6 +114,23 @@ def train_and_resume(settings: Settings) -> list[Launch]:
         name = "resume" if number == 1 else f"resume_{number}"
         launches.append(Launch(name, step + 1, settings.steps))
     return launches
+
+
+def all_launches(trainer: Trainer, settings: Settings) -> list[Launch]:
+    """The case's launches, then all repeats that may become necessary (sweep/run/repeats.py)."""
+    whole, *resumed = trainer.launches(settings)
+    count = settings.noise.repeats if resumed or settings.noise.parity else 0
+    return [
+        whole,
+        *resumed,
+        *(_again(whole, number) for number in range(1, count + 1)),
+        *(_again(launch, number) for number in range(1, count) for launch in resumed),
+    ]
+
+
+def _again(launch: Launch, number: int) -> Launch:
+    name = f"{launch.name}_again" + (f"_{number}" if number > 1 else "")
+    return replace(launch, name=name, repeats=launch)
 
 
 def saves_at(settings: Settings, launch: Launch) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from sweep.trainers.base import (
 )
 
 RESERVED = (LOG, PROCESS, "ranks")
+SCRIPTS = (".py", ".sh")
 
 
 @dataclass
@@ -100,6 +102,25 @@ class CommandTrainer(Trainer):
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """What its reader finds."""
         return readers.read(_conf(settings).metrics, directory)
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(_conf(settings).metrics, directory)
+
+    def project(self, settings: Settings) -> Path | None:
+        """As configured, else the folder of the script or module that its command line starts."""
+        return super().project(settings) or _script_folder(_conf(settings).argv)
+
+
+def _script_folder(argv: Sequence[str]) -> Path | None:
+    """Where the script is that a command line names; for `-m` a module of this folder, here."""
+    for word, following in pairwise([*argv, ""]):
+        if Path(word).suffix in SCRIPTS and Path(word).is_file():
+            return Path(word).resolve().parent
+        module = Path(following.partition(".")[0])
+        if word == "-m" and (module.is_dir() or module.with_suffix(".py").is_file()):
+            return Path.cwd()
+    return None
 
 
 def _conf(settings: Settings) -> CommandConf:

@@ -13,6 +13,9 @@ from sweep.schema import MetricsConf, Settings
 from sweep.trainers import readers
 from sweep.trainers.base import Command, Launch, Trainer, torchrun
 
+# The folder that the sweep is started in may have an sft/ of its own.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+
 
 class ModuleTrainer(Trainer):
     """Writes the config file, and starts the module on every rank."""
@@ -36,12 +39,21 @@ class ModuleTrainer(Trainer):
         path = directory / "config.json"
         write_json(path, self.config(settings, launch, directory, model))
         argv = torchrun(settings, directory, ["-m", self.module, str(path)])
-        return Command(argv, settings.trainer.env)
+        return Command(argv, SAFE_PATH | settings.trainer.env)
 
     def server(self, settings: Settings) -> list[str] | None:
         """The built-in trainer's, on one machine: it forks any program with transformers there."""
-        return [sys.executable, "-m", "sft.warm.server"] if settings.layout.nodes == 1 else None
+        program = [sys.executable, "-P", "-m", "sft.warm.server"]
+        return program if settings.layout.nodes == 1 else None
+
+    def project(self, settings: Settings) -> Path:
+        """This project's own."""
+        return Path(__file__).resolve().parents[2]
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
         return readers.read(MetricsConf(), directory)
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(MetricsConf(), directory)

@@ -51,7 +51,6 @@ class PrimeRlConf(TrainerConf):
 
     name: str = "prime_rl"
     adapter: str = "prime_rl"
-    project: str | None = None  # the folder that uv runs it from
     dataset: str | None = None  # a Hugging Face data set; random tokens without
     renderer: str | None = None  # of its package `renderers`, for a data set
 
@@ -94,13 +93,21 @@ class PrimeRlTrainer(Trainer):
         ranks = directory / "ranks"
         if not ranks.is_symlink():  # where a failure's root cause is looked for
             ranks.symlink_to(Path(RUN, "logs", "latest", "trainer", "torchrun"))
-        project = cast(PrimeRlConf, settings.trainer).project
+        project = settings.trainer.project
         uv = ["uv", "run", *(["--project", project] if project else [])]
         return Command([*uv, "sft", "@", str(path)], settings.trainer.env)
+
+    def project(self, settings: Settings) -> Path:
+        """The folder that uv runs it from."""
+        return Path(settings.trainer.project or ".")
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its file monitor's metrics.jsonl."""
         return readers.read(METRICS, directory)
+
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(METRICS, directory)
 
 
 def config(

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sweep.case.labels import plain
-from sweep.errors import RequestError
-from sweep.schema import (
-    Attention,
-    Device,
-    Dtype,
-    ExpertDispatch,
-    LinearAttention,
-    Settings,
-    TrainerConf,
-)
-from sweep.trainers import definitions, sft_faults
+from sweep.errors import MachineryError, RequestError
+from sweep.schema import Settings, TrainerConf
+from sweep.trainers import definitions
 from sweep.trainers.base import Launch, Trainer, before, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
-COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
+CHECK = (sys.executable, "-P", "-m", "sft", "--check")
+PATIENCE = 120.0  # seconds: it answers in a fraction of one
+KEYS = {
+    "memory.": "feature.",
+    "model.attention_dropout": "attention_dropout",
+    "model.attention": "feature.attention",
+    "model.linear_attention": "feature.linear_attention",
+    "model.dtype": "dtype",
+    "data.packed": "feature.packed",
+    "checkpoint.save_at": "feature.resume_at",
+}
+"""The trainer's name for a setting -> the sweep's, where they differ."""
 
 
 @dataclass
@@ -41,20 +50,15 @@ class SftTrainer(ModuleTrainer):
 
     module = "sft"
 
-    def unavailable(self, settings: Settings) -> str | None:
-        """What the trainer would refuse, on this machine or in this layout.
-
-        Raises RequestError for what it would refuse anywhere.
-        """
-        feature, layout = settings.feature, settings.layout
-        _check(settings)
-        if reason := _no_deepep(settings) or _no_flex(settings) or _no_fla(settings):
-            return reason
-        if feature.full_offload and layout.world_size == 1:
-            return "full offloading is FSDP's, which one process does not have"
-        if not feature.packed and layout.world_size > 1:
-            return "documents are computed one by one, of which ranks have different numbers"
-        return None
+    def check(self, cases: Sequence[Settings]) -> list[str | None]:
+        """What the trainer itself says of them, asked once; it does not import torch for it."""
+        if not cases:
+            return []
+        asked = []
+        for settings in cases:
+            config = self.config(settings, self.launches(settings)[0], Path(), None)
+            asked.append(_asked(config, settings))
+        return [_reason(answer) for answer in _answers(asked, cases[0].trainer.env)]
 
     def config(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
@@ -87,52 +91,42 @@ class SftTrainer(ModuleTrainer):
         return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
 
-def _no_deepep(settings: Settings) -> str | None:
-    """What DeepEP lacks for a case that asks for it."""
-    if settings.feature.ep_backend is not ExpertDispatch.deepep:
+def _asked(config: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """A configuration, with what planning knows of the machine and the architecture."""
+    kinds = {"indexer": settings.arch.indexer, "gated_delta": settings.arch.delta_net}
+    return config | {
+        "assume": {
+            "device": settings.device.value,
+            "model": settings.arch.name,
+            "layers": [kind for kind, has_it in kinds.items() if has_it],
+        }
+    }
+
+
+def _answers(asked: list[dict[str, Any]], env: Mapping[str, str]) -> list[dict[str, Any] | None]:
+    """What the trainer says of configurations; raises MachineryError if it says nothing."""
+    try:
+        done = subprocess.run(
+            CHECK, input=json.dumps(asked), env=os.environ | env,
+            capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MachineryError(f"the trainer cannot be asked what it can do: {error}") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise MachineryError(f"{shlex.join(CHECK)} fails: {last}")
+    answers: list[dict[str, Any] | None] = json.loads(done.stdout)
+    return answers
+
+
+def _reason(answer: dict[str, Any] | None) -> str | None:
+    """Why a case cannot run here; raises RequestError if it can run nowhere."""
+    if answer is None:
         return None
-    if find_spec("deep_ep") is None:
-        return "DeepEP dispatch needs the deep_ep package, which is not installed"
-    if settings.layout.ep == 1:
-        return "DeepEP dispatch needs experts on more ranks than one"
-    if settings.dtype is not Dtype.bfloat16:
-        return "DeepEP dispatch moves bfloat16 only: say dtype=bfloat16"
-    return None
-
-
-def _no_flex(settings: Settings) -> str | None:
-    """What FlexAttention lacks for a case that asks for it."""
-    if settings.feature.attention is not Attention.flex:
-        return None
-    if settings.device is Device.cpu:
-        return "FlexAttention has no backward on a CPU"
-    if settings.arch.indexer:
-        return "an indexer's picks need masks written out, which FlexAttention has none of"
-    if settings.attention_dropout:
-        return "FlexAttention drops no attention weights"
-    return None
-
-
-def _no_fla(settings: Settings) -> str | None:
-    """What flash-linear-attention lacks for a case that asks for it."""
-    if settings.feature.linear_attention is not LinearAttention.fla:
-        return None
-    if not settings.arch.delta_net:
-        return f"arch={settings.arch.name} has no gated delta net"
-    if find_spec("fla") is None:
-        return "its kernels are in the package flash-linear-attention, which is not installed"
-    if settings.device is Device.cpu:
-        return "flash-linear-attention's kernels need a GPU"
-    return None
-
-
-def _check(settings: Settings) -> None:
-    backend = settings.feature.compile_backend
-    if backend not in (None, *COMPILE_BACKENDS):
-        choices = ", ".join(COMPILE_BACKENDS)
-        raise RequestError(f"feature.compile_backend={backend}: choose from {choices}")
-    if settings.fault is not None:
-        sft_faults.check(settings.fault)
+    reason = re.sub("|".join(map(re.escape, KEYS)), lambda key: KEYS[key[0]], str(answer["reason"]))
+    if not answer["unfit"]:
+        raise RequestError(reason)
+    return reason
 
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:

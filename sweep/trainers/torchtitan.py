@@ -94,6 +94,10 @@ class TorchtitanTrainer(Trainer):
         """Its event files."""
         return readers.read(METRICS, directory)
 
+    def last_step(self, settings: Settings, directory: Path) -> int:
+        """From the end of what its reader reads."""
+        return readers.last_step(METRICS, directory)
+
 
 def _words(settings: Settings, launch: Launch, directory: Path, model: Path | None) -> list[str]:
     module, name = MODELS[settings.arch.name]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from sft.context import choices
 from sft.context.sequence import Sequence, computing, document_ids
-from sft.moe import choices
 from sft.report import counters
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2]])
@@ -60,6 +60,16 @@ def test_picks_of_an_indexer_are_noted_by_candidate() -> None:
     other = picked.clone()
     other[0, 5] = torch.tensor([0, 0, 0, 1, 0, 0])
     assert picks_noted(SEQUENCE, other) != first
+
+
+def test_what_padding_chooses_counts_for_nothing() -> None:
+    padding = POSITIONS[0] < -1
+    padding[4:] = True
+    padded = Sequence(POSITIONS, document_ids(POSITIONS), TOKENS, padding=padding[None])
+    changed = CHOSEN.clone()
+    changed[5, 1] = 0
+    marks = [fingerprint(chosen, choices.tokens(padded)) for chosen in (CHOSEN, changed)]
+    assert marks[0] == marks[1] != 0
 
 
 def test_picks_of_a_document_are_the_same_alone_as_in_a_row() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -21,9 +22,9 @@ from sft import faults
 from sft.config import CheckpointConfig, Config
 from sft.errors import ConfigError
 from sft.faults import patching
+from sft.faults.catalogue import CATALOGUE, FAULTS, Fault
 from sft.faults.patching import Owner, Plant, PlantError
 from sft.faults.reduction import sharded_layer
-from sft.faults.registry import FAULTS, Fault
 from sft.ranks import Ranks
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -150,14 +151,29 @@ def test_a_stale_activation_is_the_later_one_of_its_shape(plants: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nonsense", "choose from ac_counts_twice"),
+        ("nonsense", "there is no such fault: python -m sft.faults lists them"),
         ("ep_grad_scaled:much", "the strength is a number"),
-        ("resume_ignored:2", "has no strength"),
+        ("ep_grad_scaled:", r"the strength is a number \(factor\); use fault=ep_grad_scaled:2"),
+        ("ep_grad_scaled:nan", "the strength is a number"),
+        ("resume_ignore", "did you mean resume_ignored?"),
+        ("resume_ignored:2", "has no strength; use fault=resume_ignored"),
     ],
 )
 def test_a_fault_that_is_none_is_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         faults.parse(text)
+
+
+def test_the_catalogue_has_every_function_that_plants() -> None:
+    """A fault that is not in it could not be asked for, and nobody would notice."""
+    written = {
+        (path.stem, node.name)
+        for path in Path(faults.__path__[0]).glob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.args) == "at: Plant"
+    }
+    assert {(fault.kind, fault.name) for fault in CATALOGUE} == written
+    assert len(FAULTS) == len(CATALOGUE)
 
 
 def test_the_first_strength_is_the_default() -> None:
@@ -192,7 +208,7 @@ def test_the_trainer_says_which_fault_it_runs_with_and_refuses_one_that_is_none(
         assert record["fault"] == fault
     refused = run("nonsense")
     assert refused.returncode == 2
-    assert refused.stderr.count("fault=nonsense: choose from") == 1
+    assert refused.stderr.count("fault=nonsense: there is no such fault") == 1
     unfit = run("embeddings_untied:2")
     assert unfit.returncode == 2
     assert "has no strength" in unfit.stderr

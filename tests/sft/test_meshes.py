@@ -98,6 +98,7 @@ def check_values(model: nn.Module, optimizer: torch.optim.Optimizer | None = Non
 @torch.no_grad()
 def check_checkpoint(model: nn.Module, ranks: Ranks, place: Path) -> None:
     """Load what another mesh saved, if one has, and then what this one saves."""
+    model.zero_grad()  # torch makes no moments beside gradients
     optimizer = make_optimizer(model, Config())
     trainer: Any = SimpleNamespace(model=model, optimizer=optimizer, ranks=ranks)
     state = checkpoint.tensors(trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,18 @@ def sweep(
         [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, cwd=ROOT,
         timeout=seconds, env={**os.environ, "COLUMNS": "80", **environment},
     )  # fmt: skip
+
+
+def console_script(folder: Path) -> Path:
+    """`trainer-sweep` in this folder, as pip makes it of pyproject.toml."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, function = scripts["trainer-sweep"].partition(":")
+    path = folder / "trainer-sweep"
+    path.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+    )
+    path.chmod(0o755)
+    return path
 
 
 def processes_of(folder: Path) -> list[str]:

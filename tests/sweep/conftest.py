@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep.case.identity import Identity
 from sweep.case.labels import Case
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
@@ -59,6 +60,7 @@ def make_facts() -> Callable[..., Facts]:
         }  # fmt: skip
         return Facts(
             sweep_id="20260101-000000", case=CASE, started=0.0, seconds=10.0, environment={},
+            identity=Identity(settings={"optim.lr": 1e-4}, checkpoint="c1", data="d1"),
             vocab_size=1000, launches=[LaunchFacts.model_validate(values)],
         )  # fmt: skip
 

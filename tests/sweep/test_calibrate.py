@@ -134,6 +134,15 @@ def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
     assert yaml.safe_load(path.read_text())["parity"]["loss"]["cuda"]["float32"]["value"] == 1
 
 
+def test_calibrated_thresholds_that_cannot_be_read_are_named_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / thresholds.CALIBRATED
+    path.write_text("parity: {loss: [")
+    with pytest.raises(RequestError, match=r"calibrated\.yaml: while parsing") as told:
+        config.write(tmp_path, [population([0], [1e-3])], "s", {}, dt.date(2026, 1, 1))
+    assert "\n" not in str(told.value)
+    assert path.read_text() == "parity: {loss: ["
+
+
 def test_the_page_shows_every_delta_and_the_plot_is_drawn(tmp_path: Path) -> None:
     found = [population([0, 1e-6], [1e-3]), population([1e-4], [5e-4])]
     text = document.page(found, "20260101", {"torch": "9.9"})

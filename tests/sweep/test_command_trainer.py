@@ -16,10 +16,12 @@ from sweep.case.labels import settings_of
 from sweep.case.machine import Machine
 from sweep.errors import RequestError
 from sweep.files import conf_dir, config_dir_of
+from sweep.plan import plan_one
 from sweep.report import rerun_command
 from sweep.schema import MetricsConf, ResumeConf, Settings
 from sweep.trainers import template
 from sweep.trainers.command import CommandConf
+from tests.sweep import planning
 from tests.sweep.adapters import case_for, launched
 
 COMMAND = trainers.load("command")
@@ -191,3 +193,16 @@ def test_what_no_template_hands_on_is_unavailable(key: str) -> None:
     found = settings(CommandConf(argv=["train", f"--{key}={{{key}}}"]))
     setattr(found.optim, key, 0.1)
     assert COMMAND.unavailable(found) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("[train,'{fault}']", None),
+        ("[train]", "trainer=command is not told of fault=theirs; trainer=sft is"),
+    ],
+)
+def test_a_trainer_that_is_told_of_a_fault_may_be_asked_for_it(argv: str, said: str | None) -> None:
+    words = ["arch=llama", "layout=single", "feature=none", "fault=theirs", "trainer=command"]
+    words.append(f"trainer.argv={argv}")
+    assert plan_one(words, planning.composed(words), Machine()).unavailable == said

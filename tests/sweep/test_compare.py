@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sweep.case.identity import Identity
+from sweep.case.labels import Case
 from sweep.compare import __main__ as command
 from sweep.compare import page
 from sweep.compare.page import Page
+from sweep.compare.rows import is_good
 from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
 from tests.sweep.conftest import CASE
@@ -69,8 +72,9 @@ def test_equal_sweeps_have_no_regression_and_nothing_to_note(case: Make) -> None
     ("before", "after", "count"),
     [
         ("passed", "failed", 1), ("known", "crashed", 1), ("passed", "inconclusive", 1),
-        ("passed", "unavailable", 1), ("passed", "fixed", 1), ("failed", "crashed", 0),
+        ("passed", "unavailable", 1), ("fixed", "failed", 1), ("failed", "crashed", 0),
         ("failed", "passed", 0), ("unavailable", "failed", 0), ("passed", "known", 0),
+        ("passed", "fixed", 0),
     ],
 )  # fmt: skip
 def test_a_case_that_no_longer_passes_is_a_regression(
@@ -99,16 +103,76 @@ def test_a_loss_that_moved_with_the_same_libraries_is_a_regression(case: Make) -
     assert "git_sha none > bbbbbbbbb" in found.regressions[0]
 
 
-def test_with_another_library_or_other_data_it_is_told_and_is_none(case: Make) -> None:
-    libraries = compared([case()], [case(loss=0.1, environment={"torch": "2.14.0"})])
-    assert libraries.regressions == []
-    assert "no baseline: torch none > 2.14.0" in libraries.notes[0]
+def test_another_library_is_compared_with_and_named(case: Make) -> None:
+    found = compared([case()], [case(loss=0.1, environment={"torch": "2.14.0"})])
+    assert found.regressions[0].endswith("; moved: torch none > 2.14.0")
+    assert found.heads[2] == "moved: torch none > 2.14.0"
+
+
+@pytest.mark.parametrize("verdict", ["passed", "failed"])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"optim.lr": 1e-3}, "optim.lr 0.0001 > 0.001"),
+        ({"trainer": "hf_trainer", "device": "cuda"},
+         "trainer.name command > hf_trainer, device cpu > cuda"),
+    ],
+)  # fmt: skip
+def test_other_settings_are_told_and_are_no_regression(
+    case: Make, verdict: str, changed: dict[str, Any], said: str
+) -> None:
+    head = case(verdict, loss=0.1, seconds=9.0, breaks=[broken(1)])
+    labels = {key: value for key, value in changed.items() if key in Case.model_fields}
+    head.facts.case = head.facts.case.model_copy(update=labels)
+    head.facts.identity = Identity(settings={"optim.lr": changed.get("optim.lr", 1e-4)})
+    found = compared([case()], [head])
+    assert found.regressions == []
+    assert found.notes[-1] == (
+        f"{CASE.id}: not comparable with the base sweep 20260101-000000: {said}"
+    )
+    assert found.rows[0].largest == {}
+
+
+def test_a_case_that_cannot_run_on_another_device_is_no_regression(case: Make) -> None:
+    base, head = case(), case("unavailable")
+    base.tags["device"], head.tags["device"] = "cuda", "cpu"
+    found = compared([base], [head])
+    assert found.regressions == []
+    assert found.notes == [f"{CASE.id}: passed > unavailable",
+                           f"{CASE.id}: not comparable: device cuda > cpu"]  # fmt: skip
+
+
+def test_of_a_base_of_an_earlier_version_verdicts_alone_are_compared(case: Make) -> None:
+    failed = compared([case(identity=None)], [case("failed", loss=0.1, seconds=9.0)])
+    assert failed.regressions == [f"{CASE.id}: passed > failed (alive)"]
+    passed = compared([case(identity=None)], [case(loss=0.1)])
+    assert passed.regressions == []
+    assert "was recorded by an earlier version" in passed.notes[0]
+
+
+def test_another_checkpoint_is_told_and_a_case_that_fails_on_it_is_a_regression(case: Make) -> None:
+    other = Identity(settings={"optim.lr": 1e-4}, checkpoint="c2", data="d1")
+    found = compared([case()], [case(loss=0.1, identity=other)])
+    assert found.regressions == []
+    assert "checkpoint c1 > c2, under the same settings" in found.notes[0]
+    failed = compared([case()], [case("failed", loss=0.1, identity=other)])
+    assert failed.regressions == [f"{CASE.id}: passed > failed (alive)"]
+
+
+@pytest.mark.parametrize("head", ["passed", "fixed"])
+def test_a_known_failure_that_is_fixed_is_a_fix(case: Make, head: str) -> None:
+    found = compared([case("known", loss=0.1)], [case(head)])
+    assert found.regressions == []
+    assert found.notes[0] == f"{CASE.id}: known > {head}, which is a fix"
+    assert found.notes[1].startswith(f"{CASE.id}: step 1: loss is 2.9, 3 in the base sweep")
+
+
+def test_other_batches_of_the_same_data_are_a_regression(case: Make) -> None:
     other = case(loss=0.1)
     other.facts.steps[0].global_batch_digest = "other"
-    data = compared([case()], [other])
-    assert data.regressions == []
-    assert "not the same data" in data.notes[0]
-    assert data.rows[0].largest == {}
+    found = compared([case()], [other])
+    assert "not the same data; moved: nothing" in found.regressions[0]
+    assert found.rows[0].largest == {}
 
 
 def test_cases_of_one_sweep_alone_are_told_and_are_none(case: Make) -> None:
@@ -200,3 +264,23 @@ def test_the_command_gates_by_its_exit_code(
     ):
         assert command.main([*wrong, where]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_name_that_a_trainer_gave_steers_no_markdown(case: Make) -> None:
+    hostile = "x\n# Heading\n![image](https://example.org/a.png) <b> | `code`"
+    odd = Happening(frame="a.py:1", reason=hostile, ranks={"0": 1})
+    text = page.markdown(compared([case()], [case(breaks=[odd])]))
+    assert "\n# Heading" not in text
+    assert "![image](" not in text
+    assert "<b>" not in text
+    (line,) = (one for one in text.splitlines() if "Heading" in one)
+    assert "\\|" in line
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ran_well"),
+    [("passed", True), ("known", True), ("unavailable", False), ("failed", False), ("new", False)],
+)
+def test_a_case_that_never_ran_did_not_run_well(verdict: str, ran_well: bool) -> None:
+    record = CaseRecord("run", 0.0, "FINISHED", {"case_id": "a", "verdict": verdict}, {}, {}, None)
+    assert is_good(record) is ran_well

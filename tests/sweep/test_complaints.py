@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep.cli import app
+from sweep.cli import app, arguments
 from sweep.cli.app import main
+from sweep.cli.arguments import Usage
 from sweep.files import conf_dir
 
 CASE = ("arch=llama", "layout=single")
@@ -28,17 +29,41 @@ def complaint(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["arch=lama", "layout=single"], "arch=lama: no such arch; choose from deepseek_v4, glm4"),
+        (
+            ["arch=lama", "layout=single"],
+            "arch=lama: no such arch; did you mean llama? choose",
+        ),
+        (["arch=x", "layout=single"], "arch=x: no such arch; choose from deepseek_v4, glm4"),
         (["-m", "arch=llama", "layout=cp9"], "layout=cp9: no such layout; choose from cp2_ep2"),
+        (["-m", "arch=llama", "layout=cp9"], "single, or say degrees, as fsdp4_ep1"),
+        (["-m", "arch=llama", "layout=fsdp4_ep"], "no such layout; did you mean fsdp4_ep4?"),
+        (["-m", "arch=llama", "layout=fsdp1_ep1"], "layout=fsdp1_ep1: no such layout"),
+        ([*CASE, "feature=ful_offload"], "no such feature; did you mean full_offload?"),
+        ([*CASE, "trainer=stf"], "trainer=stf: no such trainer; did you mean sft?"),
+        (["-m", "suite=smok"], "suite=smok: no such suite; did you mean smoke? choose from"),
+        (
+            [*CASE, "layout.shards=4"],
+            "there is no setting layout.shards; did you mean layout.dp",
+        ),
+        ([*CASE, "layout.shards=4"], "layout has world_size, dp_shard, cp, ep, nodes"),
+        ([*CASE, "+layout.shards=4"], "there is no setting layout.shards; --cfg job shows all"),
+        (
+            ["-m", *CASE, "hydra/launcher=slurm", "hydra.launcher.partiton=x"],
+            "there is no setting hydra.launcher.partiton; did you mean hydra.launcher.partition?",
+        ),
+        (
+            ["-m", *CASE, "hydra.launcher.partiton=x"],
+            "did you mean hydra/launcher=slurm hydra.launcher.partition? hydra.launcher has",
+        ),
         (["-m", "arch=llama"], "layout=...: missing; choose from cp2_ep2"),
         (["arch=llama,qwen3", "layout=single"], "several values need -m"),
         ([*CASE, "steps=many"], "Value 'many' of type 'str' could not be converted to Integer"),
         ([*CASE, "stepz=3"], "there is no setting stepz; did you mean steps? python -m sweep"),
-        ([*CASE, "optim.rate=3"], "there is no setting optim.rate; python -m sweep arch=llama"),
+        ([*CASE, "optim.rate=3"], "there is no setting optim.rate; optim has lr, weight_decay"),
         ([], "layout=...: missing; choose from cp2_ep2"),
         ([*CASE, "steps=0"], "steps=0: say 1 or more"),
         (["-m", *CASE, "steps=0"], "steps=0: say 1 or more"),
-        ([*CASE, "trainer=command"], "trainer.argv=...: missing; conf/trainer/ says"),
+        ([*CASE, "trainer=command"], "/conf/trainer/ says what it is"),
         ([*CASE, "dtype=float8"], "dtype"),
         ([*CASE, "feature=resume", "feature.resume_at=[8]"], "say rising steps before the last, 8"),
         (
@@ -56,6 +81,7 @@ def complaint(
         (["-m", *CASE, "case_id=mine"], "case_id: the sweep itself sets it"),
         (["-m", "arch=llama,", "layout=single"], "arch=llama,: not understood: mismatched input"),
         (["-m", "suite=smoke", "plan=true,false"], "plan: one value"),
+        (["-m", *CASE, "outputs=a,b"], "outputs: one value"),
         (["-m", "suite=smoke", "suite.rows=[]"], "suite=smoke: it has no rows"),
         (["-m", "suite=null"], "Config group override must be a string"),
         ([*CASE, "--foo"], "unrecognized arguments: --foo; python -m sweep --help"),
@@ -103,7 +129,10 @@ def test_a_fault_of_our_own_is_no_failed_check(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("world_size: 4\nshards: 4\n", "Key 'shards' not in 'LayoutConf' (key layout.shards)"),
+        (
+            "world_size: 4\nshards: 4\n",
+            "there is no setting layout.shards; did you mean layout.dp_shard? layout has w",
+        ),
         ("world_size: four\n", "Value 'four' of type 'str' could not be converted to Integer"),
     ],
 )
@@ -116,7 +145,7 @@ def test_a_wrong_file_is_named_with_its_key(
     line = complaint(
         monkeypatch, capsys, "arch=llama", "layout=mine", "--config-dir", str(tmp_path)
     )
-    assert "layout/mine.yaml: " in line
+    assert f"sweep: {tmp_path}/layout/mine.yaml: " in line
     assert said in line
 
 
@@ -148,14 +177,28 @@ def test_a_folder_as_mlflow_store_is_refused_before_any_time_is_spent(
     assert not (tmp_path / "outputs").exists()
 
 
-def test_help_shows_examples_and_the_choices(
+def test_another_system_than_linux_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["sweep", "--help"])
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "this is darwin, and Linux is needed" in complaint(monkeypatch, capsys, *CASE)
+    assert arguments.run(Usage("sweep.judge", "Judge.", ""), lambda _: 0, []) == 2
+    assert "Linux is needed" in capsys.readouterr().err
+
+
+def test_help_shows_examples_and_the_choices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "layout").mkdir()
+    (tmp_path / "layout" / "of_my_own.yaml").touch()
+    monkeypatch.setattr(sys, "argv", ["sweep", "--config-dir", str(tmp_path), "--help"])
     assert main() == 0
     text = capsys.readouterr().out
     assert "python -m sweep -m arch=qwen3_moe,gpt_oss layout=cp4_ep4" in text
     assert "deepseek_v4" in text
+    assert ", of_my_own," in text
+    assert "Linux only" in text
+    assert "'arch=glob(*)'" in text
     lines = [line.strip() for line in text.splitlines()]
     lines.remove(str(conf_dir()))  # as long as it is
     assert max(map(len, lines)) <= 100

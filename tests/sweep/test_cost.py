@@ -79,7 +79,7 @@ def test_with_a_limit_a_slow_step_fails_and_says_all_of_it(taken: Make) -> None:
     assert finding.outcome is Outcome.FAIL
     assert finding.message == (
         "the time of a step is 5.5 s, 1.1 s in the last good sweep 20260101-000000: 5.00 times;"
-        " limit 2 times (a test); nothing moved since then"
+        " limit 2 times (a test); moved: nothing"
     )
     assert finding.folder == "launches/1_train"
 

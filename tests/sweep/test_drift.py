@@ -71,14 +71,14 @@ def test_a_loss_that_moved_is_told_with_the_commit_that_moved(night: Make) -> No
     assert finding.message.startswith(
         "step 4: loss is 2.65, 2.6 in the last good sweep 20260101-000000: off by 5.00e-02"
     )
-    assert finding.message.endswith("; since then: git_sha aaaaaaaaa > bbbbbbbbb")
+    assert finding.message.endswith("; moved: git_sha aaaaaaaaa > bbbbbbbbb")
     assert finding.metrics["drift/loss_delta_max"] == pytest.approx(0.05 / 2.6)
 
 
 def test_that_nothing_moved_is_told_as_well(night: Make) -> None:
     finding = against(night(changes={1: {"grad_norm": 2.0}}), night("20260101-000000"))
     assert finding is not None
-    assert finding.message.endswith("; nothing moved since then")
+    assert finding.message.endswith("; moved: nothing")
 
 
 def test_it_is_advisory_unless_configured_to_block(
@@ -92,21 +92,20 @@ def test_it_is_advisory_unless_configured_to_block(
 
 
 @pytest.mark.parametrize("library", ["torch", "transformers"])
-def test_with_another_version_of_a_library_there_is_no_baseline(night: Make, library: str) -> None:
+def test_another_library_is_compared_with_and_named(night: Make, library: str) -> None:
     before = night("20260101-000000", **{library: "1.0"})
-    finding = against(night(changes={4: {"loss": 2.65}}), before)
-    assert finding is not None
-    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, True)
-    assert finding.message == (
-        f"no baseline: {library} 1.0 > {NOW[library]} since the last good sweep 20260101-000000;"
-        " relative differences: loss 1.9e-02, grad_norm 0.0e+00"
-    )
+    equal, moved = against(night(), before), against(night(changes={4: {"loss": 2.65}}), before)
+    assert equal is not None
+    assert (equal.outcome, equal.message) == (Outcome.PASS, "")
+    assert moved is not None
+    assert moved.outcome is Outcome.FAIL
+    assert moved.message.endswith(f"; moved: {library} 1.0 > {NOW[library]}")
 
 
 @pytest.mark.parametrize(
     ("label", "other", "said"),
     [("device", "cuda", "device cuda > cpu"), ("dtype", "bfloat16", "dtype bfloat16 > float32"),
-     ("seed", 1, "seed 1 > 0"), ("scale", "tiny", "scale tiny > nano")],
+     ("seed", 1, "seed 1 > 0"), ("scale", "tiny", "scale.name tiny > nano")],
 )  # fmt: skip
 def test_another_case_under_the_same_id_is_no_baseline(
     night: Make, label: str, other: object, said: str
@@ -115,17 +114,103 @@ def test_another_case_under_the_same_id_is_no_baseline(
     pinned.case = CASE.model_copy(update={label: other})
     finding = against(night(changes={4: {"loss": 2.65}}), pinned=pinned)
     assert finding is not None
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, True)
+    assert finding.message == f"not comparable with the pinned sweep 20260101-000000: {said}"
+
+
+def with_identity(facts: Facts, **changed: Any) -> Facts:
+    """The facts with another setting (`optim.lr`), checkpoint or data."""
+    assert facts.identity is not None
+    return facts.model_copy(update={"identity": facts.identity.model_copy(update=changed)})
+
+
+def test_another_setting_is_no_baseline_and_speaks_against_nothing(
+    night: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = with_identity(night("20260101-000000"), settings={"optim.lr": 1e-3})
+    moved = night(changes={4: {"loss": 2.65}})
+    finding = against(moved, before)
+    assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE
-    assert finding.message == f"no baseline: {said} since the pinned sweep 20260101-000000"
+    assert finding.message == (
+        "not comparable with the last good sweep 20260101-000000: optim.lr 0.001 > 0.0001"
+    )
+    blocking = thresholds.table().model_copy(update={"advisory": []})
+    monkeypatch.setattr(thresholds, "table", lambda: blocking)
+    assert judge(moved, context(before)).verdict is Verdict.PASSED
 
 
-def test_other_data_are_no_baseline(night: Make) -> None:
+@pytest.mark.parametrize("name", ["checkpoint", "data"])
+def test_a_checkpoint_or_data_that_nobody_changed_are_told(
+    night: Make, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = with_identity(night("20260101-000000", git_sha="a" * 40), **{name: "other"})
+    facts = night()
+    finding = against(facts, before)
+    assert finding is not None
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message == (
+        f"not comparable with the last good sweep 20260101-000000: {name} other > {name[0]}1, under"
+        " the same settings; moved: git_sha aaaaaaaaa > bbbbbbbbb"
+    )
+    assert judge(facts, context(before)).verdict is Verdict.PASSED
+    blocking = thresholds.table().model_copy(update={"advisory": []})
+    monkeypatch.setattr(thresholds, "table", lambda: blocking)
+    assert judge(facts, context(before)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_other_batches_of_the_same_data_have_drifted(night: Make) -> None:
+    """As where a trainer that reports no digest of its data begins to train on other tokens."""
     other = {2: {"global_batch_digest": "other"}}
     finding = against(night(), night("20260101-000000", other))
     assert finding is not None
-    assert finding.outcome is Outcome.INCONCLUSIVE
-    assert finding.message.startswith("no baseline: step 2: the global batch is batch 2, other in")
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("step 2: the global batch is batch 2, other in the last good")
+    assert finding.message.endswith("not the same data; moved: nothing")
     assert finding.metrics == {}
+
+
+def test_facts_without_an_identity_are_no_baseline_and_say_so(night: Make) -> None:
+    old = night("20260101-000000").model_copy(update={"identity": None})
+    finding = against(night(), old)
+    assert finding is not None
+    assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, True)
+    assert finding.message == (
+        "not comparable with the last good sweep 20260101-000000: settings unknown: sweep"
+        " 20260101-000000 was recorded by an earlier version"
+    )
+
+
+def routed(*places: float) -> dict[str, Any]:
+    """A step with these choices of experts, by place."""
+    return {"choices_by_place": list(places), "counters": {"choices_fingerprint": sum(places)}}
+
+
+def test_too_many_other_choices_of_experts_have_drifted(night: Make) -> None:
+    """Experts that traded their names at load in every layout: losses agree, routing does not."""
+    before = night("20260101-000000", {2: routed(1, 1, 1, 1, 1, 1)})
+    finding = against(night(changes={2: routed(2, 2, 2, 2, 2, 1)}), before)
+    assert finding is not None
+    assert finding.outcome is Outcome.FAIL
+    assert "step 2: tokens at 5 places of the batch have other experts or keys" in finding.message
+    tie = against(night(changes={2: routed(1, 1, 1, 1, 1, 2)}), before)
+    assert tie is not None
+    assert tie.outcome is Outcome.PASS
+
+
+def test_other_choices_from_the_first_step_on_leave_nothing_to_compare(night: Make) -> None:
+    finding = against(night(changes={1: routed(2)}), night("20260101-000000", {1: routed(1)}))
+    assert finding is not None
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message.startswith("no step could be compared; ")
+
+
+def test_untrained_buffers_are_compared(night: Make) -> None:
+    before = night("20260101-000000", {3: {"buffers_digest": "a"}})
+    finding = against(night(changes={3: {"buffers_digest": "b"}}), before)
+    assert finding is not None
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith("step 3: untrained buffers (routers' biases) are b, a in")
 
 
 def test_a_baseline_that_is_pinned_shows_what_each_night_alone_hides(night: Make) -> None:

@@ -101,6 +101,15 @@ def test_the_line_that_a_sweep_was_started_with_goes_on_with_it(
     assert ids(earlier.narrowed({**words, "seed": ["1"]}, composed, Machine())) == ids(cases[1:])
 
 
+def test_a_layout_of_it_is_chosen_by_the_degrees_in_its_case_ids(outputs: Path) -> None:
+    words = {"arch": ["llama"], "layout": ["fsdp2_ep2"], "outputs": [str(outputs)]}
+    combinations = [[*one, *COMMAND] for one in suite.combinations(words, [])]
+    cases = plan(combinations, composed, Machine())
+    earlier = Earlier(Session(cases, Machine(), live=False).folder)
+    found = earlier.narrowed({"layout": ["fsdp2_ep1"]}, composed, Machine())
+    assert ids(found) == ids(cases) == ["llama-fsdp2_ep1-base"]
+
+
 def test_another_suite_or_shard_is_no_way_to_go_on(ended: Path, planned: list[Planned]) -> None:
     others = plan([["arch=gpt_oss", "layout=single", *COMMAND]], composed, Machine())
     assert ids(Earlier(ended).its_own(planned[:1])) == ["llama-single-base"]

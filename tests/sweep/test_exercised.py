@@ -129,3 +129,30 @@ def test_a_case_that_never_came_to_a_step_is_no_trainer_that_keeps_silent(make_f
     finding = exercised.check(crashed, Context())
     assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
     assert finding.message == "no step was reported"
+
+
+@pytest.mark.parametrize(
+    ("layout", "digests", "said"),
+    [
+        ((4, 1), {"batch_digests": ["a", "b", "c", "d"]}, ""),
+        ((4, 1), {"batch_digests": ["a", "b", "a", "d"]}, "ranks 0 and 2 train the same rows"),
+        ((1, 4), {"sequence_digests": ["a", "a", "a", "a"]}, ""),
+        ((1, 4), {"sequence_digests": ["a", "a", "b", "a"]}, "rank 2 has others than the rest"),
+        ((2, 2), {"sequence_digests": ["a", "a", "b", "b"]}, ""),
+        ((2, 2), {"sequence_digests": ["a", "a", "a", "a"]}, "ranks 0 and 1 and 2 and 3 train"),
+        ((2, 2), {"sequence_digests": ["a", "a", "b", "c"]}, "rank 2 has others than the rest"),
+        ((2, 2), {"batch_digests": ["pad", "b", "pad", "c"]}, ""),  # slices: they may be equal
+        ((2, 1), {"batch_digests": []}, ""),
+    ],
+)
+def test_each_group_of_ranks_trains_rows_of_its_own(
+    make_facts: Make, layout: tuple[int, int], digests: dict[str, list[str]], said: str
+) -> None:
+    facts = make_facts([Step(step=n, loss=2.0, grad_norm=1.0, **digests) for n in (1, 2)])
+    facts.asked = {"dp_shard": layout[0], "cp": layout[1], "ep": 1, "not_shown": []}
+    finding = exercised.check(facts, Context())
+    assert (finding.outcome is Outcome.FAIL) == bool(said)
+    if said:
+        assert finding.message.startswith("train: ")
+        assert said in finding.message
+        assert "at step 1" in finding.message

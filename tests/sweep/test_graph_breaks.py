@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import report
+from sweep import conf_file, report
 from sweep.checks import Context, Finding, Outcome, known_breaks
 from sweep.checks import graph_breaks as the_check
 from sweep.errors import RequestError
@@ -35,7 +35,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     def write(text: str) -> None:
         (tmp_path / known_breaks.FILE).write_text(text)
         use_folders(monkeypatch, known_breaks, tmp_path)
-        known_breaks._entries.cache_clear()
+        conf_file._in_file.cache_clear()
 
     return write
 
@@ -141,16 +141,17 @@ def test_an_entry_of_another_case_line_or_reason_does_not_cover_it(
 
 
 def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
-    compiled_facts: Make, known: Callable[[str], None]
+    compiled_facts: Make, known: Callable[[str], None], tmp_path: Path
 ) -> None:
     known(ENTRY)
     found = finding(compiled_facts())
     assert found.outcome is Outcome.PASS
     assert found.message == (
-        "no longer broken, delete it from conf/known_graph_breaks.yaml:"
-        " sft/moe/experts.py:*: Data-dependent (https://x/1)"
+        f"no longer broken, delete {tmp_path.name}/known_graph_breaks.yaml line 1:"
+        " sft/moe/experts.py:*: Data-dependent (https://x/1; case: llama-*)"
     )
     assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
+    assert finding(compiled_facts(timed_out=True)).message == ""
 
 
 @pytest.mark.parametrize(
@@ -183,13 +184,17 @@ def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
     ("text", "said"),
     [
         ("{", "while parsing"),
-        ("a: 1", "a valid list"),
+        ("a: 1", "say a list of entries"),
         (
-            '- {case: a, frame: b, reason: "(", why: c}',
+            '- {case: llama-a, frame: b, reason: "(", why: c}',
             "reason: Value error, not a regular",
         ),
-        ("- {case: a, frame: b, reason: c}", "entry 0 why: Field required"),
-        ("- {case: a, frame: b, reason: c, why: d, when: e}", "entry 0 when: Extra inputs"),
+        ("- {case: llama-a, frame: b, reason: c}", "line 1: why: Field required"),
+        (
+            "- {case: llama-a, frame: b, reason: c, why: d, when: e}",
+            "line 1: when: Extra inputs",
+        ),
+        ("- text", "line 1: say case, trainer, frame, reason, why, issue alone"),
     ],
 )
 def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
@@ -203,7 +208,7 @@ def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
 
 
 def test_the_list_that_ships_can_be_read() -> None:
-    known_breaks._entries.cache_clear()
+    conf_file._in_file.cache_clear()
     assert known_breaks.entries(), "those of transformers' Trainer"
     assert known_breaks.of_case(CASE) == [], "which the built-in trainer does not have"
 
@@ -224,8 +229,8 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
     facts = compiled_facts(NEW)
     assert judge(facts, Context()).verdict is Verdict.FAILED
     tests = junit(facts)
-    assert list(tests) == ["test_sft", "test_no_graph_breaks"]
-    assert tests["test_sft"].find("failure") is None
+    assert list(tests) == ["test_command", "test_no_graph_breaks"]
+    assert tests["test_command"].find("failure") is None
     failure = tests["test_no_graph_breaks"].find("failure")
     assert failure is not None
     assert "sft/moe/experts.py:57 in dispatch" in (failure.get("message") or "")
@@ -234,7 +239,7 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
 
 def test_another_fault_leaves_the_test_of_graph_breaks_alone(compiled_facts: Make) -> None:
     tests = junit(compiled_facts(exit_code=1))
-    assert tests["test_sft"].find("failure") is not None
+    assert tests["test_command"].find("failure") is not None
     assert tests["test_no_graph_breaks"].find("failure") is None
 
 
@@ -250,7 +255,7 @@ def test_known_breaks_are_told_in_junit_and_in_the_summary(
 
 
 def test_a_case_without_the_compiler_has_one_test_in_junit(make_facts: Make) -> None:
-    assert list(junit(make_facts())) == ["test_sft"]
+    assert list(junit(make_facts())) == ["test_command"]
 
 
 @pytest.mark.parametrize("compiling", [False, True])

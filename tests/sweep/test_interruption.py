@@ -70,7 +70,7 @@ def left_after(outputs: Path, seconds: float = 15) -> list[str]:
 
 def go_on(outputs: Path, *arguments: str, **changed: str) -> subprocess.CompletedProcess[str]:
     return sweep(
-        "-m", f"outputs={outputs}", *arguments, seconds=120, BEHAVIOURS=behaviours(**changed)
+        "-m", f"outputs={outputs}", *arguments, seconds=400, BEHAVIOURS=behaviours(**changed)
     )
 
 

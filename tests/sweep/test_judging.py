@@ -19,6 +19,7 @@ from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 from sweep.files import write_json
 from sweep.judge import Verdict, unavailable
+from sweep.judge.__main__ import main as judge_main
 from sweep.session import closing
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
 from tests.sweep.conftest import CASE
@@ -302,9 +303,8 @@ def test_facts_are_read_from_the_store_and_not_from_the_disk(
 
 
 def test_judging_without_the_configuration_that_a_sweep_ran_with_is_told(
-    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     result, long = sweep_folder(outputs, make_facts(), named(make_facts(), "long"))
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     writer.record(replace(result, command="python -m sweep --config-dir '/my conf' arch=llama"))
@@ -314,8 +314,7 @@ def test_judging_without_the_configuration_that_a_sweep_ran_with_is_told(
     assert judge_again(outputs) == 0
     said = "judged without the thresholds and known failures of --config-dir /my conf\n"
     assert capsys.readouterr().err == said
-    monkeypatch.setattr("sys.argv", ["judge", "--config-dir", str(outputs)])
-    assert judge_again(outputs) == 0
+    assert judge_main([f"outputs={outputs}", "--config-dir", str(outputs)]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -331,3 +330,31 @@ def test_a_lock_that_nobody_gives_back_is_one_line(
     finally:
         lock.release()
     assert "cannot take the verdicts: The file lock" in capsys.readouterr().err
+
+
+def test_a_case_that_failed_and_cannot_run_any_more_stays_unavailable(
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after rerun=failed where a package that it needs was removed meanwhile."""
+    crashed = make_facts(exit_code=1).model_copy(update={"started": 50.0})
+    (failed,) = record(outputs, crashed, began=10.0)
+    assert read_back(outputs)[CASE.id].tags["verdict"] == "crashed"
+    folder = failed.folder
+    folder.rename(folder.parent / ".earlier")
+    write_json(folder / "case.json", {"case": CASE.model_dump(), "unavailable": "needs a GPU"})
+    cannot = report.Result(unavailable(CASE, "needs a GPU"), folder, "python -m sweep")
+    for _ in range(2):
+        (folder / "recorded.json").unlink(missing_ok=True)
+        writer = Writer(Location.at(outputs), folder.parent)
+        closing.close(writer, folder.parent, [cannot], End())
+        assert read_back(outputs)[CASE.id].tags["verdict"] == "unavailable"
+    assert len(runs_of(outputs)) == 2, "recording it again makes no third run"
+    judge_again(outputs)
+    assert "unavailable" in capsys.readouterr().out
+    assert read_back(outputs)[CASE.id].tags["verdict"] == "unavailable"
+
+
+def runs_of(outputs: Path) -> list[str]:
+    client = Location.at(outputs).client
+    found = client.search_runs(["0", "1"], f"tags.case_id = '{CASE.id}'")
+    return [run.info.run_id for run in found]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from sweep import report
+from sweep import conf_file, report
 from sweep.checks import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
@@ -229,5 +229,5 @@ def test_a_folder_of_ones_own_adds_to_what_is_known(
     (found,) = [one for one in judged(with_nan(make_facts)).findings if one.check == "finite"]
     assert "not the failure of mine/known_failures.yaml line 1" in found.message
     own.write_text(entry("finite", "grad_norm is inf"))
-    known_failures._entries.cache_clear()
+    conf_file._in_file.cache_clear()
     assert judged(with_nan(make_facts)).verdict is Verdict.KNOWN

@@ -97,6 +97,8 @@ def test_a_hang_is_ended_at_the_limit_with_its_stacks_and_all_its_processes(
 def test_what_a_good_trainer_leaves_running_is_ended(tmp_path: Path) -> None:
     facts = run(tmp_path, dummy("leftover"))
     assert (facts.exit_code, facts.stopped) == (0, 1)
+    assert facts.left_behind.startswith("train: left 1 process running, which had to be killed: ")
+    assert "time.sleep(600)" in facts.left_behind
 
 
 def test_a_launch_whose_sweep_is_gone_is_ended(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_what_a_dead_supervisor_left_is_found_by_its_marker() -> None:
     )
     other = subprocess.Popen(["sleep", "600"], env={**os.environ, processes.MARKER: "m2"})
     try:
-        assert processes.end_all("m1") == 1
+        assert processes.end_all("m1") == ["sleep 600"]
         assert sleeper.wait(timeout=5) == -signal.SIGKILL
         assert other.poll() is None
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sweep.case.identity import Identity
 from sweep.checks import Context, Finding, Outcome, parity, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
@@ -39,7 +40,7 @@ def case(make_facts: Make) -> Callable[..., Facts]:
         steps = [step(n, **(changes or {}).get(n, {})) for n in range(1, count + 1)]
         made = make_facts(steps, last_step=labels.get("steps", 5))
         made.case = CASE.model_copy(update=label | {"world_size": world_size})
-        made.asked = {"cp": cp, "ep": ep}
+        made.asked = {"cp": cp, "ep": ep, "min_steps": labels.get("steps")}
         return made
 
     return make
@@ -91,15 +92,93 @@ def test_losses_that_are_compared_alone_are_told(case: Make) -> None:
     )
 
 
-def test_without_another_case_there_is_no_such_finding(case: Make) -> None:
-    assert parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"))) is None
+def test_a_case_that_is_compared_with_nothing_says_so_and_does_not_fail(case: Make) -> None:
+    finding = checked(case("cp4_ep4"))
+    assert (finding.outcome, finding.advisory, finding.alone) == (Outcome.INCONCLUSIVE, True, True)
+    assert finding.message.startswith("compared with nothing")
+    assert parity.check(case("single"), in_one_sweep(case("single"), case("cp4_ep4"))) is None, (
+        "cp4 is compared with it"
+    )
+    assert parity.check(case("cp4_ep4", count=2), in_one_sweep(case("cp4_ep4", count=2))) is None
+
+
+def test_a_feature_is_compared_with_itself_in_a_plainer_layout_where_no_base_case_is(
+    case: Make,
+) -> None:
+    single, split = (case(layout, feature="ac_only") for layout in ("single", "cp4_ep4"))
+    split.steps[1].grad_norm = 2.05
+    finding = checked(split, single)
+    assert finding.outcome is Outcome.FAIL
+    assert "step 2: grad_norm is 2.05, 2 in qwen3_moe-single-ac_only" in finding.message
+    assert parity.check(single, in_one_sweep(single, case("cp4_ep4", feature="ac_only"))) is None
+
+
+def test_each_axis_is_compared(case: Make) -> None:
+    """A feature that is wrong everywhere agrees with itself in another layout."""
+    wrong = {2: {"loss": 6.1}}
+    feature = case("cp4_ep4", wrong, feature="ac_only")
+    same, base = case("single", wrong, feature="ac_only"), case("cp4_ep4")
+    finding = checked(feature, same, base, case("single"))
+    assert finding.outcome is Outcome.FAIL
+    assert "step 2: loss is 6.1, 6 in qwen3_moe-cp4_ep4-base" in finding.message
+    other_layout = checked(case("cp4_ep4", wrong), case("cp4_ep4", wrong, feature="none"),
+                           case("single"))  # fmt: skip
+    assert "step 2: loss is 6.1, 6 in qwen3_moe-single-base" in other_layout.message
+
+
+def test_an_axis_whose_reference_is_broken_leaves_the_other(case: Make) -> None:
+    feature, broken = case("cp4_ep4", feature="ac_only"), case("cp4_ep4", count=2)
+    assert checked(feature, broken, case("single", feature="ac_only")).outcome is Outcome.PASS
+
+
+def test_two_that_differ_are_both_named_and_the_reference_is_told(case: Make) -> None:
+    ours, theirs = case("cp4_ep4", {3: {"loss": 5.1}}), case("single")
+    finding = checked(ours, theirs)
+    said = "no other case tells which of the two is wrong, qwen3_moe-cp4_ep4-base or"
+    assert said in finding.message
+    told = checked(theirs, ours)
+    assert (told.outcome, told.advisory) == (Outcome.INCONCLUSIVE, True)
+    assert "step 3: loss is 5, 5.1 in qwen3_moe-cp4_ep4-base" in told.message
+
+
+def test_the_reference_fails_where_the_others_agree_with_each_other(case: Make) -> None:
+    plain = case("single", {3: {"loss": 5.1}})
+    others = [case("fsdp4_ep4"), case("cp4_ep4")]
+    finding = checked(plain, *others)
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.endswith(
+        "qwen3_moe-cp4_ep4-base agree with qwen3_moe-fsdp4_ep4-base: qwen3_moe-single-base is the"
+        " odd one"
+    )
+    assert finding.margin is not None
+    right = checked(others[0], others[1], plain)
+    assert right.outcome is Outcome.PASS
+    assert "qwen3_moe-single-base is the odd one" in right.message
+
+
+def test_the_odd_one_fails_where_the_others_agree_with_the_reference(case: Make) -> None:
+    plain, wrong = case("single"), case("fsdp4_ep4", {3: {"loss": 5.1}})
+    finding = checked(wrong, plain, case("cp4_ep4"))
+    assert finding.outcome is Outcome.FAIL
+    assert "qwen3_moe-fsdp4_ep4-base is the odd one" in finding.message
+    assert checked(case("cp4_ep4"), plain, wrong).outcome is Outcome.PASS
+    told = checked(plain, wrong, case("cp4_ep4"))
+    assert told.advisory, "two of three agree with it"
+
+
+def test_a_repeat_that_is_nearer_is_what_is_compared(case: Make) -> None:
+    ours, theirs = case("cp4_ep4", {4: {"loss": 4.01}}), case("single")
+    assert checked(ours, theirs).outcome is Outcome.FAIL
+    again = case("single", {4: {"loss": 4.01}}).launches[0]
+    theirs.launches.append(again.model_copy(update={"name": "train_again", "repeats": "train"}))
+    assert checked(ours, theirs).outcome is Outcome.PASS
 
 
 def test_one_bad_step_fails_at_that_step_with_everything_said(case: Make) -> None:
     finding = checked(case("cp4_ep4", {3: {"loss": 5.01}}), case("fsdp4_ep4"))
     assert finding.outcome is Outcome.FAIL
     limit = thresholds.of("parity", "loss", "cpu", "float32")
-    assert finding.message == (
+    assert finding.message.startswith(
         "step 3: loss is 5.01, 5 in qwen3_moe-fsdp4_ep4-base: off by 1.00e-02 (relative 2.00e-03);"
         " at most 2.00e-03 relative at step 3, +4.00e-04 on average;"
         f" threshold {limit.value:.1e} relative ({limit.source})"
@@ -128,14 +207,14 @@ def test_a_group_without_a_gradient_fails(case: Make) -> None:
         case("cp4_ep4", {1: {"grad_norm_groups": {"embedding": 0.5}}}), case("single")
     )
     assert finding.outcome is Outcome.FAIL
-    assert finding.message == "step 1: no gradient of router, unlike qwen3_moe-single-base"
+    assert finding.message.startswith("step 1: no gradient of router, unlike qwen3_moe-single-base")
 
 
-def test_what_goes_wrong_first_is_said_first_and_the_rest_is_named(case: Make) -> None:
-    wrong = {2: {"grad_norm_groups": GROUPS | {"router": 0.2}}, 3: {"loss": 5.1}}
+def test_a_message_leads_with_the_figure_farthest_beyond_its_limit(case: Make) -> None:
+    wrong = {1: {"loss": 7.0 + 1.4e-4}, 2: {"grad_norm_groups": GROUPS | {"router": 0.2}}}
     message = checked(case("cp4_ep4", wrong), case("fsdp4_ep4")).message
-    assert message.startswith("step 2: grad_norm of router")
-    assert message.endswith("; also beyond theirs: loss")
+    assert message.startswith("step 2: grad_norm of router"), "not with the loss, off at step 1"
+    assert "; also beyond their thresholds: loss (12 times);" in message
 
 
 def test_a_drift_to_one_side_fails_by_its_mean_where_no_step_does(case: Make) -> None:
@@ -163,7 +242,7 @@ def test_a_figure_that_is_no_number_is_far_from_everything(case: Make, value: fl
 def test_other_data_are_a_failure_that_says_so(case: Make) -> None:
     finding = checked(case("cp4_ep4", {2: {"global_batch_digest": "x"}}), case("single"))
     assert finding.outcome is Outcome.FAIL
-    assert finding.message == (
+    assert finding.message.startswith(
         "step 2: the global batch is x, batch 2 in qwen3_moe-single-base: not the same data"
     )
 
@@ -249,7 +328,9 @@ def reference_of(facts: Facts, *others: Facts) -> str | None:
     for number in facts.steps:
         number.loss += 1.0
     finding = parity.check(facts, in_one_sweep(facts, *others))
-    return finding and finding.message.split(" in ")[1].split(":")[0]
+    if finding is None or finding.advisory:
+        return None
+    return finding.message.split(" in ")[1].split(":")[0]
 
 
 def test_one_process_is_the_reference_of_base_cases_where_there_is_one(case: Make) -> None:
@@ -289,13 +370,36 @@ def test_with_dropout_only_cases_of_one_layout_are_compared(case: Make) -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"},
-     {"id": "qwen3_moe-single-base-optim.lr_1"}],
-)  # fmt: skip
+    [{"seed": 1}, {"dtype": "bfloat16"}, {"scale": "tiny"}, {"trainer": "sft"}, {"arch": "llama"}],
+)
 def test_cases_that_train_something_else_are_no_reference(
     case: Make, labels: dict[str, Any]
 ) -> None:
     assert reference_of(case("cp4_ep4"), case("single", **labels)) is None
+
+
+def test_another_setting_or_number_of_steps_is_no_reference(case: Make) -> None:
+    other = case("single")
+    other.identity = Identity(settings={"optim.lr": 1e-3})
+    assert reference_of(case("cp4_ep4"), other) is None
+    longer = case("single", count=8, steps=8)
+    assert reference_of(case("cp4_ep4"), longer) == "qwen3_moe-single-base", "by its feature"
+    longer.asked["min_steps"] = None
+    assert reference_of(case("cp4_ep4"), longer) is None
+
+
+def test_other_data_are_no_reason_to_compare_with_nothing(case: Make) -> None:
+    other = case("single", {1: {"global_batch_digest": "other"}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c1", data="d2")
+    assert "not the same data" in checked(case("cp4_ep4"), other).message
+
+
+def test_another_checkpoint_says_nothing_of_the_layout(case: Make) -> None:
+    other = case("single", {1: {"loss": 3.0}})
+    other.identity = Identity(settings={"optim.lr": 1e-4}, checkpoint="c2", data="d1")
+    finding = checked(case("cp4_ep4"), other)
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.message == "not comparable with qwen3_moe-single-base: checkpoint c2 > c1"
 
 
 def test_a_broken_reference_is_passed_over_for_the_next(case: Make) -> None:
@@ -313,9 +417,9 @@ def test_where_every_reference_is_broken_nothing_is_known(case: Make) -> None:
 
 
 def test_a_missing_threshold_names_the_line_to_add(case: Make) -> None:
-    finding = checked(case("cp4_ep4", dtype="bfloat16"), case("single", dtype="bfloat16"))
+    finding = checked(case("cp4_ep4", dtype="float16"), case("single", dtype="float16"))
     assert (finding.outcome, finding.advisory) == (Outcome.INCONCLUSIVE, False)
-    assert "conf/thresholds.yaml has no parity.loss.cpu.bfloat16; add it" in finding.message
+    assert "conf/thresholds.yaml has no parity.loss.cpu.float16; add it" in finding.message
 
 
 def test_an_architecture_may_have_its_own_threshold(case: Make) -> None:
@@ -365,4 +469,35 @@ def test_a_planted_fault_is_held_against_the_reference_even_in_its_place(case: M
     faulty = case("single", {1: {"loss": 9.0}}, **name)
     assert checked(faulty, case("single")).outcome is Outcome.FAIL
     clean = parity.check(case("cp4_ep4"), in_one_sweep(case("cp4_ep4"), faulty))
-    assert clean is None, "what is broken on purpose is no reference"
+    assert clean is not None
+    assert clean.alone, "what is broken on purpose is no reference"
+
+
+@pytest.mark.parametrize("name", ["clip_coefficient", "grad_norm_clipped"])
+def test_clipping_by_another_norm_fails_where_all_else_agrees(case: Make, name: str) -> None:
+    ours, theirs = ({n: {name: value} for n in range(1, 6)} for value in (0.5, 0.7))
+    ours[4] |= chosen(4)[4]  # a tie, which excuses nothing before it
+    finding = checked(case("cp4_ep4", ours), case("single", theirs))
+    assert finding.outcome is Outcome.FAIL
+    assert finding.message.startswith(f"step 1: {name} is 0.5, 0.7 in qwen3_moe-single-base")
+    assert checked(case("cp4_ep4", ours), case("single", ours)).outcome is Outcome.PASS
+    alone = checked(case("cp4_ep4", ours), case("single"))
+    assert alone.message.startswith(f"step 1: {name} is reported, unlike")
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "router", "outcome"),
+    [(2.5e-4, 3.5e-3, 9.2e-3, Outcome.PASS),  # correct layouts, at most
+     (5.0e-3, 0.0, 0.0, Outcome.FAIL),  # loss_local_mean:0.05
+     (0.0, 8.0e-2, 0.0, Outcome.FAIL),  # grad_reduce_skipped:1
+     (0.0, 0.0, 5.7e-2, Outcome.FAIL)],  # router_grad_detached:0.05
+)  # fmt: skip
+def test_bfloat16_on_a_cpu_is_compared(
+    case: Make, loss: float, norm: float, router: float, outcome: Outcome
+) -> None:
+    groups = GROUPS | {"router": 0.1 * (1 + router)}
+    off = {"loss": 5.0 * (1 + loss), "grad_norm": 2.0 * (1 + norm), "grad_norm_groups": groups}
+    other = chosen(1, 2, 3, 4, 5)
+    other[3] |= off
+    finding = checked(case("cp4_ep4", other, dtype="bfloat16"), case("single", dtype="bfloat16"))
+    assert finding.outcome is outcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 import tiny_models
-from sweep.case.labels import layout_name, slug
+from sweep.case.labels import layout_name, layout_named, slug
 from sweep.case.machine import Machine
 from sweep.errors import RequestError
 from sweep.files import conf_dir
@@ -146,3 +146,18 @@ def fast_compose(overrides: Sequence[str]) -> DictConfig:
     if key not in COMPOSED:
         COMPOSED[key] = composed([*key, *COMMAND])
     return COMPOSED[key]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fsdp4_ep1", "cp4_ep1", "dp2_cp2_ep1", "cp8_ep4", "dp4_cp2_ep8_n2", *names("layout")],
+)
+def test_a_layout_is_what_its_name_says_with_a_file_or_without(name: str) -> None:
+    (one,) = planned(["arch=qwen3_moe", f"layout={name}"])
+    assert one.case.layout == name
+    assert name == "single" or layout_named(name) == one.settings.layout
+
+
+def test_what_is_no_name_of_degrees_is_no_layout() -> None:
+    for name in ("fsdp1_ep1", "fsdp4", "cp2_ep2_n1", "dp2_cp1_ep2", "single_ep1", "../fsdp4_ep4"):
+        assert layout_named(name) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep.case.identity import Identity
 from sweep.errors import MachineryError, RequestError
 from sweep.facts import Facts, Step
 from sweep.store import Location, Reader
@@ -87,6 +88,37 @@ def test_the_last_good_run_is_the_newest_of_the_same_case_that_passed(
     assert {case: facts.steps[0].loss for case, facts in reader.last_good(sweep).items()} == {
         CASE.id: pytest.approx(5.9)
     }
+
+
+def test_the_last_good_run_has_the_same_settings_if_there_is_one(
+    outputs: Path, make_facts: Make
+) -> None:
+    def with_lr(lr: float) -> Facts:
+        return make_facts().model_copy(update={"identity": Identity(settings={"optim.lr": lr})})
+
+    reader = Reader.at(outputs)
+    first = night(outputs, 1, with_lr(1e-4))
+    night(outputs, 2, with_lr(1e-3))
+    night(outputs, 3, with_lr(1e-4))
+    night(outputs, 4, with_lr(1e-2))
+
+    def last_good(day: int) -> str:
+        return reader.last_good(reader.find(f"2026010{day}-000000"))[CASE.id].sweep_id
+
+    assert last_good(3) == first
+    assert last_good(2) == first, "of other settings, so that drift says which"
+    assert last_good(4) == "20260103-000000", "likewise, the newest"
+
+
+def test_facts_of_a_newer_schema_in_the_store_are_refused_in_one_line(
+    outputs: Path, make_facts: Make
+) -> None:
+    night(outputs, 1, make_facts())
+    reader = Reader.at(outputs)
+    (stored,) = outputs.rglob("artifacts/facts.json")
+    stored.write_text(stored.read_text().replace('"schema_version": 2', '"schema_version": 9'))
+    with pytest.raises(RequestError, match=r"read facts.json of .*its schema 9 is newer than 2"):
+        reader.cases(reader.find("latest"))
 
 
 def test_the_pinned_sweep_is_a_baseline_of_its_own_experiment(

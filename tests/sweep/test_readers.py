@@ -191,3 +191,34 @@ def test_a_number_that_no_store_can_keep_is_a_bad_line(tmp_path: Path, line: str
     found = readers.read(MetricsConf(), tmp_path)
     assert found.steps == []
     assert found.bad_lines[0].startswith("line 1: ")
+
+
+LINES = {
+    "jsonl": '{{"step": {n}, "loss": 2.0, "grad_norm": 1.0}}\n',
+    "csv": "{n},2.0,1.0\n",
+    "log": "step: {n} loss: 2.0 grad_norm: 1.0\n",
+}
+CONFS = {"jsonl": MetricsConf(), "csv": CSV, "log": LOG}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_how_far_a_launch_is_costs_the_same_however_long_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    conf, seen = CONFS[name], list[int]()
+    path = tmp_path / readers.PATHS[conf.format]
+    assert readers.last_step(conf, tmp_path) == 0
+    head = "step,loss,grad_norm\n" if name == "csv" else ""
+    lines = [LINES[name].format(n=n) for n in range(1, 20_001)]
+    path.write_text(head + "".join(lines) + lines[0][:9])  # a line that is being written
+    parse = readers.PARSERS[conf.format]
+
+    def counted(text: str, conf: MetricsConf) -> Metrics:
+        seen.append(len(text))
+        return parse(text, conf)
+
+    monkeypatch.setitem(readers.PARSERS, conf.format, counted)
+    assert readers.last_step(conf, tmp_path) == 20_000
+    assert max(seen) < 70_000 < path.stat().st_size
+    path.write_text(head + lines[0])
+    assert readers.last_step(conf, tmp_path) == 1

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from sweep import report
+from sweep import clock, report
 from sweep.checks import Context
 from sweep.facts import Facts
 from sweep.judge import Verdict, judge, unavailable
@@ -111,3 +111,50 @@ def test_progress_on_a_terminal_shows_waiting_running_and_done() -> None:
     text = out.getvalue()
     assert "running, step 3 of 5" in text
     assert "1 done, 1 running, 1 waiting" in text
+
+
+def test_a_format_is_added_in_one_place(
+    crash: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        report.FORMATS, "ids.txt", lambda of: "\n".join(one.case.id for one in of.results)
+    )
+    report.write(tmp_path, [crash])
+    assert (tmp_path / "ids.txt").read_text() == crash.case.id
+    assert {"summary.md", "matrix.html", "junit.xml"} < {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_long_id_leaves_the_columns_of_the_live_table() -> None:
+    out, long = io.StringIO(), "qwen3_moe-fsdp2_ep2-optim_offload-" + "seed_1-" * 10 + "end"
+    console = Console(file=out, width=80, force_terminal=True)
+    with Progress([long, "b"], enabled=True, console=console) as progress:
+        progress.started(long)
+        progress.step(long, 3, 5)
+        progress.refresh()
+    text = out.getvalue()
+    assert "running, step 3 of 5 (" in text
+    assert "qwen3_moe-fsdp2_ep2" in text
+    assert "-end" in text
+
+
+def test_progress_says_how_long_the_rest_takes_as_this_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, now = io.StringIO(), [1000.0]
+    monkeypatch.setattr(clock, "now", lambda: now[0])
+    expected = {"a": 50.0, "b": 50.0, "c": 100.0, "d": 100.0}
+    console = Console(file=out, width=80)
+    with Progress([*expected], enabled=True, console=console, estimates=expected) as progress:
+        progress.started("a")
+        progress.started("b")
+        now[0] = 1100.0
+        progress.ended("a", "passed")  # twice its estimate; b has had its time, c and d take 400
+        progress.ended("b", "passed")
+        progress.started("c")
+        now[0] = 1200.0
+        progress.ended("c", "passed")  # as estimated: 300 s for 200, d takes 150, at two at a time
+    said = [line.split(" ", 1)[1] for line in out.getvalue().splitlines()]
+    assert said == [
+        "a running", "b running", "a passed, about 3 min left", "b passed, about 3 min left",
+        "c running", "c passed, about 75 s left",
+    ]  # fmt: skip

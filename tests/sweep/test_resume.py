@@ -18,7 +18,7 @@ Make = Callable[..., Facts]
 
 def step(number: int, **changes: Any) -> Step:
     values = {
-        "step": number, "loss": 3 - 0.1 * number, "grad_norm": 1.0 / number, "lr": 1e-4,
+        "step": number, "loss": 3 - 0.1 * number + 1e-9, "grad_norm": 1.0 / number, "lr": 1e-4,
         "batch_digests": [f"rank0-{number}", f"rank1-{number}"], "rng_digests": [f"r{number}"],
         "buffers_digest": "b", "gradient_digests": [f"g0-{number}", f"g1-{number}"],
     }  # fmt: skip
@@ -107,12 +107,34 @@ def test_what_must_be_equal_fails_where_losses_agree(
 def test_a_gradient_that_differs_by_a_bit_on_one_rank_fails_where_all_else_agrees(
     make_facts: Make,
 ) -> None:
-    finding = checked(make_facts, changed(7, gradient_digests=["g0-7", "another"]))
+    after = changed(7, gradient_digests=["g0-7", "another"])
+    finding = judged(resumed_facts(make_facts, after, trainer="sft"))
     assert finding.outcome is Outcome.FAIL
     assert finding.message.startswith("step 7: the gradient is another in its last bits")
     assert "(rank 1)" in finding.message
     assert finding.metrics["resume/inexact_steps"] == 1
-    assert finding.folder == "launches/2_resume"
+    own = judged(resumed_facts(make_facts, after))
+    assert own.outcome is Outcome.PASS, "nobody has seen that resumes of this trainer are exact"
+
+
+def test_where_resumes_are_exact_a_repeat_of_the_whole_run_has_to_be(make_facts: Make) -> None:
+    facts = resumed_facts(make_facts, AFTER, trainer="sft")
+    again = [one.model_copy() for one in WHOLE]
+    again[1].gradient_digests = ["g0-2", "another"]
+    facts.launches += make_facts(again, name="train_again", repeats="train").launches
+    finding = judged(facts)
+    assert finding.outcome is Outcome.FAIL
+    assert "step 2: the gradient is another in its last bits when repeated" in finding.message
+
+
+def test_where_resumes_are_exact_one_unit_in_the_last_place_fails(make_facts: Make) -> None:
+    after = changed(7, loss=WHOLE[6].loss + 2.4e-7)
+    finding = judged(resumed_facts(make_facts, after, trainer="sft"))
+    assert finding.outcome is Outcome.FAIL
+    assert "resumes of sft on cpu are exact" in finding.message
+    assert judged(resumed_facts(make_facts, after, trainer="sft", device="cuda")).outcome is (
+        Outcome.PASS
+    )
 
 
 def test_what_explains_more_than_other_bits_is_said_first(make_facts: Make) -> None:
@@ -155,6 +177,12 @@ def test_too_little_to_compare_is_inconclusive(
     make_facts: Make, resumed: list[Step] | None
 ) -> None:
     assert checked(make_facts, resumed).outcome is Outcome.INCONCLUSIVE
+
+
+def judged(facts: Facts) -> Finding:
+    finding = resume.check(facts, Context())
+    assert finding is not None
+    return finding
 
 
 def resumed_facts(make_facts: Make, after: list[Step], **labels: str) -> Facts:

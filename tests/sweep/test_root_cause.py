@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from sweep.logs import breaks, root_cause
 
 SUMMARY = """
@@ -99,3 +101,16 @@ def test_a_rank_that_hung_is_quoted_where_it_hung_however_deep_its_stack(tmp_pat
     words = root_cause.last_words(tmp_path / "ranks").splitlines()
     assert words[1:3] == [stacks[3], stacks[4]]
     assert len(words) == 16
+
+
+@pytest.mark.parametrize("last", [
+    "submitit WARNING (2026-01-01 00:00:00) - Bypassing signal SIGTERM",
+    "submitit INFO (2026-01-01 00:00:00) - Job has timed out",
+    "W0101 00:00:00.000000 12 torch/distributed/run.py:851] Setting OMP_NUM_THREADS",
+    "/x/y.py:3: UserWarning: it is deprecated",
+    "",
+])  # fmt: skip
+def test_a_warning_is_not_why_a_job_ended(last: str) -> None:
+    said = "slurmstepd: error: Detected 1 oom_kill event"
+    assert root_cause.last_complaint(f"before\n{said}\n{last}\n") == said
+    assert root_cause.last_complaint(f"{last}\n") == ""

@@ -9,11 +9,24 @@ from typing import Any
 import pytest
 
 from sweep import schema, trainers
-from sweep.errors import RequestError
-from sweep.schema import Attention, Device, LinearAttention, Settings
-from sweep.trainers import sft, sft_faults
+from sweep.case.machine import Machine
+from sweep.errors import MachineryError, RequestError
+from sweep.plan import plan
+from sweep.schema import (
+    ActivationCheckpointing,
+    Attention,
+    Device,
+    Dtype,
+    ExpertDispatch,
+    LinearAttention,
+    Settings,
+)
+from sweep.trainers import sft
 from sweep.trainers.sft import SftConf
 from tests.sweep.adapters import case_for, launched
+from tests.sweep.planning import composed
+
+DEEPEP = ExpertDispatch.deepep
 
 
 @pytest.fixture
@@ -44,19 +57,32 @@ def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: P
     assert config["checkpoint"] == {"save_at": [], "resume_from": None}
 
 
+def reason(settings: Settings) -> str | None:
+    """Why the trainer refuses the case on this machine, or in this layout."""
+    [found] = trainers.load("sft").check([settings])
+    return found
+
+
 def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None:
     settings.feature.packed = False
-    assert "one by one" in str(trainers.load("sft").unavailable(settings))
+    assert "feature.packed=false computes documents one by one" in str(reason(settings))
     settings.layout = schema.LayoutConf(world_size=1, dp_shard=1, cp=1, ep=1)
-    assert trainers.load("sft").unavailable(settings) is None
+    assert reason(settings) is None
+
+
+def test_full_offloading_is_unavailable_in_one_process(settings: Settings) -> None:
+    settings.feature.full_offload = True
+    assert reason(settings) is None
+    settings.layout = schema.LayoutConf(world_size=1, dp_shard=1, cp=1, ep=1)
+    assert "feature.full_offload needs parameters sharded" in str(reason(settings))
 
 
 @pytest.mark.parametrize(
     ("device", "indexer", "dropout", "said"),
     [
         (Device.cpu, False, 0.0, "no backward on a CPU"),
-        (Device.cuda, True, 0.0, "an indexer's picks"),
-        (Device.cuda, False, 0.1, "drops no attention weights"),
+        (Device.cuda, True, 0.0, "the keys that it picks"),
+        (Device.cuda, False, 0.1, "attention_dropout=0.1: FlexAttention drops nothing"),
         (Device.cuda, False, 0.0, None),
     ],
 )
@@ -66,28 +92,98 @@ def test_flex_attention_is_unavailable_where_the_trainer_refuses_it(
     settings.feature.attention = Attention.flex
     settings.device, settings.attention_dropout = device, dropout
     settings.arch.indexer = indexer
-    reason = trainers.load("sft").unavailable(settings)
-    assert reason is None if said is None else said in str(reason)
+    assert reason(settings) is None if said is None else said in str(reason(settings))
 
 
 @pytest.mark.parametrize(
     ("device", "delta_net", "installed", "said"),
     [
-        (Device.cuda, False, True, "arch=llama has no gated delta net"),
-        (Device.cuda, True, False, "flash-linear-attention, which is not installed"),
+        (Device.cuda, False, True, "llama has no gated delta net"),
+        (Device.cuda, True, False, "needs the package flash-linear-attention"),
         (Device.cpu, True, True, "need a GPU"),
         (Device.cuda, True, True, None),
     ],
 )
 def test_flash_linear_attention_is_unavailable_where_the_trainer_refuses_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch,
+    settings: Settings, tmp_path: Path,
     device: Device, delta_net: bool, installed: bool, said: str | None,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(sft, "find_spec", lambda name: name if installed else None)
+    if installed:
+        install(settings, "fla", tmp_path)
     settings.feature.linear_attention = LinearAttention.fla
     settings.device, settings.arch.delta_net = device, delta_net
-    reason = trainers.load("sft").unavailable(settings)
-    assert reason is None if said is None else said in str(reason)
+    assert reason(settings) is None if said is None else said in str(reason(settings))
+
+
+def install(settings: Settings, package: str, folder: Path) -> None:
+    """Let the case's trainer find a package of that name."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").touch()
+    settings.trainer.env["PYTHONPATH"] = str(folder)
+
+
+@pytest.mark.parametrize(
+    ("installed", "ep", "dtype", "said"),
+    [
+        (False, 2, Dtype.bfloat16, "needs the deep_ep package"),
+        (True, 1, Dtype.bfloat16, "needs layout.ep of 2 or more"),
+        (True, 2, Dtype.float32, "moves bfloat16 only; use dtype=bfloat16"),
+        (True, 2, Dtype.bfloat16, None),
+    ],
+)
+def test_deepep_is_unavailable_where_the_trainer_refuses_it(
+    settings: Settings, tmp_path: Path, installed: bool, ep: int, dtype: Dtype, said: str | None
+) -> None:
+    if installed:
+        install(settings, "deep_ep", tmp_path)
+    settings.feature.ep_backend, settings.dtype, settings.layout.ep = DEEPEP, dtype, ep
+    assert reason(settings) is None if said is None else said in str(reason(settings))
+
+
+def test_a_contradiction_is_refused_in_the_sweeps_own_words(settings: Settings) -> None:
+    settings.feature.compile, settings.feature.compile_backend = True, "eager"
+    settings.feature.ac = ActivationCheckpointing.selective
+    said = "feature.compile_backend=eager keeps nothing for feature.ac=selective; use aot_eager"
+    with pytest.raises(RequestError, match=f"^{said}$"):
+        reason(settings)
+    settings.feature.compile_backend = "xla"
+    with pytest.raises(RequestError, match=r"feature\.compile_backend=xla must be one of eager"):
+        reason(settings)
+
+
+def test_the_trainer_is_asked_once_for_all_cases_of_a_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    answers = sft._answers
+    monkeypatch.setattr(
+        sft, "_answers", lambda cases, env: (asked.append(len(cases)), answers(cases, env))[1]
+    )
+    one = [f"arch={arch}" for arch in ("llama", "qwen3")]
+    combinations = [[arch, "layout=fsdp2_ep2", f"feature={feature}", "device=cpu"]
+                    for arch in one for feature in ("none", "flex")]  # fmt: skip
+    cases = plan(combinations, composed, Machine())
+    assert asked == [4]
+    assert [bool(case.unavailable) for case in cases] == [False, True, False, True]
+
+
+def test_what_could_run_nowhere_is_refused_while_planning() -> None:
+    words = ["arch=llama", "layout=single", "feature=selective_ac"]
+    with pytest.raises(RequestError, match="use aot_eager"):
+        plan([[*words, "feature.compile_backend=eager"]], composed, Machine())
+
+
+def test_a_trainer_that_does_not_answer_is_no_refusal(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(settings, "sft", tmp_path)
+    (tmp_path / "sft" / "__main__.py").write_text("raise OSError('no space left')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MachineryError, match="-m sft --check fails: OSError: no space left"):
+        reason(settings)
+    monkeypatch.setattr(sft, "CHECK", ("/no/such/python", "-m", "sft", "--check"))
+    with pytest.raises(MachineryError, match=r"cannot be asked what it can do: .*No such file"):
+        reason(settings)
 
 
 def test_kernels_are_the_models_and_not_the_memorys(settings: Settings, tmp_path: Path) -> None:
@@ -102,10 +198,10 @@ def test_kernels_are_the_models_and_not_the_memorys(settings: Settings, tmp_path
     [
         ("dead_modle", "did you mean dead_model?"),
         ("nonsense:1", "there is no such fault: python -m sft.faults lists them"),
-        ("ep_grad_scaled:abc", "the strength is a number, as in fault=ep_grad_scaled:1"),
+        ("ep_grad_scaled:abc", r"the strength is a number \(factor\); use fault=ep_grad_scaled:2"),
         ("ep_grad_scaled:", "the strength is a number"),
         ("ep_grad_scaled:nan", "the strength is a number"),
-        ("save_rank0_only_hangs:1", "has no strength; say fault=save_rank0_only_hangs"),
+        ("save_rank0_only_hangs:1", "has no strength; use fault=save_rank0_only_hangs"),
         ("", "there is no such fault"),
     ],
 )
@@ -114,13 +210,9 @@ def test_a_fault_that_is_none_is_refused_before_anything_runs(
 ) -> None:
     settings.fault = fault
     with pytest.raises(RequestError, match=said):
-        trainers.load("sft").unavailable(settings)
+        reason(settings)
 
 
-def test_the_faults_read_from_the_source_are_those_that_there_are(settings: Settings) -> None:
-    from sft.faults.registry import FAULTS
-
-    known = {name: bool(fault.strengths) for name, fault in FAULTS.items()}
-    assert sft_faults.faults() == known
+def test_a_fault_that_there_is_can_be_planted(settings: Settings) -> None:
     settings.fault = "ep_grad_scaled:2"
-    assert trainers.load("sft").unavailable(settings) is None
+    assert reason(settings) is None

@@ -182,6 +182,19 @@ class TestASweepWhoseJobsEndInEveryWay:
         assert max(together) <= 3
 
 
+def test_a_task_that_waits_and_is_cancelled_reads_so(cluster: Cluster, outputs: Path) -> None:
+    sweep = Sweep(cluster, outputs, llama="hang", qwen3="ok", gpt_oss="ok")
+    started = sweep.start(*CASES, "hydra.launcher.array_parallelism=1")
+    sweep.until_it_trains("llama")
+    cluster.do("scancel", sweep.job("qwen3"))
+    cluster.do("scancel", sweep.job("llama"))
+    code, said = ended(started)
+    assert code == 1, said
+    assert sweep.verdict("qwen3") == "crashed"
+    assert "cancelled in Slurm" in sweep.said("qwen3")
+    assert sweep.verdict("gpt_oss") == "passed"
+
+
 def test_a_detached_sweep_is_collected_later(cluster: Cluster, outputs: Path) -> None:
     sweep = Sweep(cluster, outputs, llama="ok", qwen3="hang")
     code, said = sweep.run(*CASES, "detach=true")

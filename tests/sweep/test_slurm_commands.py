@@ -47,6 +47,35 @@ def test_jobs_are_told_apart_by_id(says: Says) -> None:
     ]  # fmt: skip
 
 
+def test_a_job_that_never_wrote_a_log_was_cancelled_before_it_started(tmp_path: Path) -> None:
+    end = cluster.end_of(GONE, str(tmp_path / "9_1.err"))
+    assert end.reason == "the job was cancelled in Slurm before it started"
+    (tmp_path / "9_1.err").write_text("")
+    assert cluster.end_of(GONE, str(tmp_path / "9_1.err")) is DIED
+
+
+def test_a_controller_that_was_restarted_is_waited_for_until_it_knows_its_jobs(says: Says) -> None:
+    says("squeue", "printf '9_0|RUNNING\\n9_1|PENDING\\n'")
+    says("scontrol", "echo 'BOOT_TIME               = 2026-01-01T00:00:00'")
+    patient, hasty = Queue(["a"], 0.0, patience=60.0), Queue(["a"], 0.0, patience=0.0)
+    for queue in (patient, hasty):
+        assert queue.state("9_0") == "RUNNING"
+    says("squeue", "printf '9_1|PENDING\\n'")
+    assert patient.state("9_0") == GONE, "the same controller knows it no longer"
+    says("squeue", "printf '9_0|RUNNING\\n9_1|PENDING\\n'")
+    assert patient.state("9_0") == "RUNNING"
+
+    says("scontrol", "echo 'BOOT_TIME               = 2026-01-01T09:00:00'")
+    says("squeue", "")
+    assert (patient.state("9_0"), patient.state("9_1")) == ("RUNNING", "PENDING")
+    assert hasty.state("9_0") == GONE, "its patience is over"
+    says("squeue", "printf '9_0|COMPLETED\\n9_1|RUNNING\\n'")
+    assert (patient.state("9_0"), patient.state("9_1")) == ("COMPLETED", "RUNNING")
+    says("squeue", "")
+    assert patient.state("9_0") == GONE, "it was seen to end"
+    assert patient.state("9_1") == "RUNNING"
+
+
 def test_a_silent_slurm_is_waited_for_and_then_an_error(says: Says) -> None:
     says("squeue", "echo '1|RUNNING'")
     patient, hasty = Queue(["a"], 0.0, patience=60.0), Queue(["a"], 0.0, patience=0.0)

@@ -50,6 +50,23 @@ def test_a_choice_is_found_in_a_row_however_either_writes_it() -> None:
     assert [one[1] for one in found] == ["fault=null", "fault=dead_model:0", "fault='a b'"]
 
 
+def test_a_layout_is_chosen_by_its_degrees_as_case_ids_have_them() -> None:
+    row = {"arch": ["llama", "qwen3_moe"], "layout": ["fsdp4_ep4", "cp2_ep2", "single"]}
+    request = Request("night", [row], None, None, False, False, Path())
+    for words, ids in (
+        ("layout=fsdp4_ep1", ["llama-fsdp4_ep1-base"]),
+        ("layout=fsdp4_ep4", ["llama-fsdp4_ep1-base", "qwen3_moe-fsdp4_ep4-base"]),
+        ("layout=cp2_ep1,single",
+         ["llama-cp2_ep1-base", "llama-single-base", "qwen3_moe-single-base"]),
+    ):  # fmt: skip
+        overrides = OverridesParser.create().parse_overrides([words])
+        assert [one.case.id for one in request.cases(overrides, composed, Machine())] == ids
+    with pytest.raises(RequestError, match="nothing in the suite matches layout=fsdp8_ep1"):
+        request.cases(
+            OverridesParser.create().parse_overrides(["layout=fsdp8_ep1"]), composed, Machine()
+        )
+
+
 @cache
 def nightly() -> list[Planned]:
     return plan(narrowed("nightly"), composed, Machine())
@@ -63,9 +80,9 @@ def test_the_suite_of_parity_has_every_arch_in_one_process_and_in_two_layouts() 
         assert "single" in layouts
 
 
-def test_the_nightly_is_33_launches_of_every_arch_in_two_layouts() -> None:
+def test_the_nightly_is_34_launches_of_every_arch_in_two_layouts() -> None:
     cases = [one.case for one in nightly()]
-    assert sum(map(estimates.launches, nightly())) == 33
+    assert sum(estimates.launches(one)[0] for one in nightly()) == 34
     assert len({case.id for case in cases}) == len(cases) == 32
     base = [case for case in cases if case.feature in ("base", "resume")]
     assert set(Counter(case.arch for case in base).values()) == {2}
@@ -239,7 +256,7 @@ def planned(arch: str, feature: str = "base") -> Planned:
 def test_estimates_are_medians_of_recorded_runs_else_of_the_table() -> None:
     cases = [planned("llama"), planned("qwen4_exp"), planned("qwen3_moe", "resume")]
     recorded = {cases[0].case.id: [10.0, 500.0, 30.0]}
-    assert list(estimates.seconds(cases, recorded).values()) == [30.0, 90.0, 40.0]
+    assert list(estimates.seconds(cases, recorded).values()) == [30.0, 90.0, 60.0]
 
 
 def test_shards_of_one_night_agree_on_what_is_recorded() -> None:
@@ -288,7 +305,7 @@ def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) ->
                  lambda _cases: (200.0, 2))  # fmt: skip
     text = capsys.readouterr().out
     assert "needs a GPU" in text
-    assert "2 cases, 3 launches; 1 unavailable; about 3 min, 2 at a time" in text
+    assert "2 cases, 4-6 launches; 1 unavailable; about 3 min, 2 at a time" in text
 
 
 @pytest.mark.parametrize("width", [60, 80])

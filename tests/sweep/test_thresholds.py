@@ -84,9 +84,29 @@ def test_checks_are_advisory_as_the_file_says(file: Callable[[str], None]) -> No
         (GOOD.replace("1.0e-5", ".nan"), "float32.value: Input should be"),
         (GOOD.replace("source: a,", ""), "float32.source: Field required"),
         (GOOD.replace("mean", "meen"), "float32.meen: Extra inputs are not permitted"),
-        (GOOD.replace("[cost]", "[kost]"), "there is no kost; known: exit, finite"),
-        (GOOD.replace("parity", "pairty"), "there is no pairty; known: exit, finite"),
-        (GOOD.replace("parity", "cost"), "there is no cost.grad_norm; known: exit"),
+        (GOOD.replace("[cost]", "[kost]"), "there is no check kost; did you mean cost?"),
+        (GOOD.replace("parity", "pairty"), "there is no check pairty; did you mean parity?"),
+        (GOOD.replace("parity", "zzz"), "there is no check zzz; known: exit, finite"),
+        (GOOD.replace("parity", "cost"), "cost: there is no figure grad_norm; known: step_seconds"),
+        (GOOD.replace("parity", "finite"), "finite: there is no figure grad_norm"),
+        (GOOD.replace("grad_norm", "los"), "parity: there is no figure los; did you mean loss"),
+        (
+            GOOD.replace("grad_norm", "grad_norm_roter"),
+            "parity: there is no figure grad_norm_roter; did you mean grad_norm_router",
+        ),
+        (GOOD.replace("cpu", "gpu"), "parity.grad_norm: there is no device gpu; did you mean cpu"),
+        (
+            GOOD.replace("float32", "fp32"),
+            "parity.grad_norm.cpu: there is no dtype fp32; known: flo",
+        ),
+        (
+            GOOD.replace("llama", "lama"),
+            "parity.grad_norm.cpu.float32: there is no arch lama; did you mean llama",
+        ),
+        (
+            GOOD.replace("[cost]", "[drift, finite, exit]"),
+            "advisory: finite, exit cannot be: a case",
+        ),
         (GOOD.replace("[cost]", "cost"), "advisory: Input should be a valid list"),
     ],
 )
@@ -98,6 +118,26 @@ def test_a_bad_file_is_one_line_before_anything_runs(
         ready()
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("figure", ["grad_norm_mtp", "grad_norm_router", "aux_loss", "choices"])
+def test_a_trainer_may_have_groups_of_its_own(file: Callable[[str], None], figure: str) -> None:
+    file(GOOD.replace("grad_norm", figure))
+    ready()
+    assert thresholds.configured("parity", figure, CASE) is not None
+
+
+def test_trainers_whose_resumes_are_exact_are_named_with_their_devices(
+    file: Callable[[str], None],
+) -> None:
+    file(f"{GOOD}\nexact: {{own: [cpu]}}\n")
+    own = CASE.model_copy(update={"trainer": "own"})
+    assert thresholds.is_exact(own)
+    assert not thresholds.is_exact(own.model_copy(update={"device": "cuda"}))
+    assert not thresholds.is_exact(CASE)
+    file(f"{GOOD}\nexact: {{own: [gpu]}}\n")
+    with pytest.raises(RequestError, match=r"exact\.own\.0: Input should be 'cpu' or 'cuda'"):
+        thresholds.table()
 
 
 def test_the_file_of_the_repository_can_be_read() -> None:
@@ -119,24 +159,58 @@ def test_an_empty_file_of_calibrated_values_says_nothing(
     assert thresholds.of("parity", "grad_norm", "cpu", "float32").value == 1e-5
 
 
-def test_a_folder_of_ones_own_goes_before_what_the_tool_says_and_leaves_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools, own = tmp_path / "conf", tmp_path / "mine"
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> Path:
+    """The tool's files, one's own file of thresholds, and the folder of that."""
+    tools, mine = tmp_path / "conf", tmp_path / "mine"
     for folder, name, text in (
         (tools, thresholds.FILE, GOOD),
         (tools, thresholds.CALIBRATED, "parity: {grad_norm: {cpu: {float32: {value: 4.0}}}}"),
-        (own, thresholds.FILE, "parity: {grad_norm: {cpu: {float32: {value: 5.0, source: c}}}}"),
+        (mine, thresholds.FILE, own),
     ):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    use_folders(monkeypatch, thresholds, tools, own)
+    use_folders(monkeypatch, thresholds, tools, mine)
+    thresholds.table.cache_clear()
+    return mine
+
+
+OWN = "parity: {grad_norm: {cpu: {float32: {value: 5.0, source: c}}}}"
+
+
+@pytest.mark.usefixtures("file")
+def test_a_value_of_ones_own_replaces_the_shipped_one_with_its_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = folders(tmp_path, monkeypatch, OWN)
+    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+    assert (found.value, found.mean, found.source) == (5.0, None, "c")
+    assert found.arch["llama"].value == 2.0, "what is said of one architecture stays"
+    (mine / thresholds.CALIBRATED).write_text(
+        "parity: {grad_norm: {cpu: {float32: {mean: 0.5, mean_source: d}}}}"
+    )
     thresholds.table.cache_clear()
     found = thresholds.of("parity", "grad_norm", "cpu", "float32")
-    assert (found.value, found.mean, found.source) == (5.0, 1e-6, "c")
-    assert found.mean_source == "a"  # whose the mean still is
-    (own / thresholds.CALIBRATED).write_text("parity: {grad_norm: {cpu: {float32: {value: -1}}}}")
+    assert (found.value, found.mean, found.source) == (5.0, 0.5, "c"), "of one folder"
+    (mine / thresholds.CALIBRATED).write_text("parity: {grad_norm: {cpu: {float32: {value: -1}}}}")
     thresholds.table.cache_clear()
     with pytest.raises(RequestError, match=r"mine/calibrated.yaml: .*greater than 0"):
         thresholds.table()
-    thresholds.table.cache_clear()
+
+
+@pytest.mark.usefixtures("file")
+def test_a_value_of_ones_own_needs_its_own_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders(tmp_path, monkeypatch, OWN.replace(", source: c", ""))
+    with pytest.raises(RequestError, match=r"mine/thresholds.yaml: .*source: Field required"):
+        thresholds.table()
+
+
+@pytest.mark.usefixtures("file")
+def test_what_ones_own_file_does_not_name_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders(tmp_path, monkeypatch, "parity: {grad_norm: {cpu: {float32: {mean: 0.1}}}}")
+    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+    assert (found.value, found.mean, found.source) == (4.0, 0.1, "a")
+    assert thresholds.is_advisory("cost")

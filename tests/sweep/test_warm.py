@@ -47,7 +47,7 @@ def run(directory: Path, argv: list[str], address: str | None, **watch: Any) -> 
     directory.mkdir(parents=True)
     argv = [*TORCHRUN, "--log-dir", str(directory / "ranks"), "--tee", "3", *argv]
     observed = launch.Watch(Metrics,
-                            **{"limit_seconds": 60.0, **watch})  # fmt: skip
+                            **{"limit_seconds": 300.0, **watch})  # fmt: skip
     env = launch.launch_variables("cpu", None)
     return launch.run(Launch("train", 1, 5), Command(argv), directory, env, observed, address)
 

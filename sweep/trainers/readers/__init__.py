@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sweep.errors import RequestError
@@ -15,22 +16,52 @@ PATHS = {
     MetricsFormat.tensorboard: ".",
     MetricsFormat.log: "launcher.log",
 }
-READERS = {
-    MetricsFormat.jsonl: jsonl.read,
-    MetricsFormat.csv: csv_file.read,
-    MetricsFormat.tensorboard: tensorboard.read,
-    MetricsFormat.log: log.read,
+PARSERS = {
+    MetricsFormat.jsonl: jsonl.parse,
+    MetricsFormat.csv: csv_file.parse,
+    MetricsFormat.log: log.parse,
 }
+END_BYTES = 1 << 16  # of a file, for whoever only looks how far a launch is
 
 
 def read(conf: MetricsConf, directory: Path) -> Metrics:
     """The steps that the files matching `conf.path` in the launch's `directory` hold so far."""
     metrics = Metrics()
     for path in _paths(conf, directory):
-        found = READERS[conf.format](path, conf)
+        found = _read(path, conf)
         metrics.steps += found.steps
         metrics.bad_lines += found.bad_lines
     return metrics
+
+
+def last_step(conf: MetricsConf, directory: Path) -> int:
+    """The last step reported so far, from the ends of the files alone; 0 if none is found there.
+
+    For whoever only looks how far a launch is: a file of 20,000 steps is not read again and again.
+    """
+    found = [_read_end(path, conf) for path in _paths(conf, directory)]
+    return max((step.step for one in found for step in one.steps), default=0)
+
+
+def _read_end(path: Path, conf: MetricsConf) -> Metrics:
+    if conf.format is MetricsFormat.tensorboard or path.stat().st_size <= END_BYTES:
+        return _read(path, conf)
+    with path.open("rb") as file:
+        head = file.readline() if conf.format is MetricsFormat.csv else b""
+        file.seek(-END_BYTES, os.SEEK_END)
+        file.readline()  # begun before the part that is read
+        return PARSERS[conf.format]((head + file.read()).decode("utf-8", "replace"), conf)
+
+
+def _read(path: Path, conf: MetricsConf) -> Metrics:
+    """One file. What cannot be read is a bad line: it concerns this case and no other."""
+    try:
+        if conf.format is MetricsFormat.tensorboard:
+            return tensorboard.read(path, conf)
+        return PARSERS[conf.format](path.read_text(encoding="utf-8", errors="replace"), conf)
+    except Exception as error:  # noqa: BLE001  # a library raises what it likes on a damaged file
+        said = " ".join(str(error).split())[:300]
+        return Metrics(bad_lines=[f"{path.name} cannot be read: {type(error).__name__}: {said}"])
 
 
 def _paths(conf: MetricsConf, directory: Path) -> list[Path]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 from sweep.facts import Metrics
 from sweep.schema import MetricsConf
 from sweep.trainers.readers import rows
 
 
-def read(path: Path, conf: MetricsConf) -> Metrics:
+def parse(text: str, conf: MetricsConf) -> Metrics:
     """The steps of the table; a row with more or fewer cells than the header is a bad line."""
     metrics = Metrics()
-    text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "\ufffd")
-    reader = csv.reader(text.splitlines())
+    reader = csv.reader(text.replace("\0", "\ufffd").splitlines())
     header: list[str] | None = None
     try:
         for cells in reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from sweep.facts import Metrics
@@ -11,11 +10,10 @@ from sweep.schema import MetricsConf
 from sweep.trainers.readers import rows
 
 
-def read(path: Path, conf: MetricsConf) -> Metrics:
-    """The steps of the file, whatever else is in it."""
+def parse(text: str, conf: MetricsConf) -> Metrics:
+    """The steps of the text, whatever else is in it."""
     metrics = Metrics()
     found: list[tuple[str, dict[str, Any]]] = []
-    text = path.read_text(encoding="utf-8", errors="replace")
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from sweep.errors import RequestError
 from sweep.facts import Metrics
@@ -13,12 +12,11 @@ from sweep.trainers.readers import rows
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def read(path: Path, conf: MetricsConf) -> Metrics:
+def parse(text: str, conf: MetricsConf) -> Metrics:
     """The steps of the lines that the pattern is found in; other lines are the log's own."""
     metrics = Metrics()
     pattern = re.compile(conf.pattern or "")
-    text = COLOURS.sub("", path.read_text(encoding="utf-8", errors="replace"))
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(COLOURS.sub("", text).split("\n"), start=1):
         if found := pattern.search(line):
             words = {key: word.replace(",", "") for key, word in found.groupdict().items() if word}
             rows.add(metrics, rows.numbers(words, conf), conf, f"line {number}")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -193,3 +194,22 @@ def test_a_sweeps_folder_holds_page_summary_and_junit(
     assert "Sweep 20260101-000000" in (tmp_path / FOLDER.name / "matrix.html").read_text()
     assert (tmp_path / FOLDER.name / "summary.md").is_file()
     assert ET.parse(tmp_path / FOLDER.name / "junit.xml").getroot().get("tests") == "4"
+
+
+def test_two_cases_in_one_place_are_told_apart(make_result: MakeResult) -> None:
+    def named(suffix: str) -> Result:
+        one = make_result("llama", "single")
+        case = one.case.model_copy(update={"id": f"{one.case.id}{suffix}"})
+        return replace(one, judgement=one.judgement.model_copy(update={"case": case}))
+
+    two = [named("-seed_0"), named("-seed_1"), make_result("qwen3", "single")]
+    text = Page(page("s", two)).text
+    assert "seed_0" in text
+    assert "seed_1" in text
+    assert "as it is" not in text, "of a case that is alone in its place nothing is said"
+    lines = report.summary("s", two).splitlines()
+    (row,) = (line for line in lines if line.startswith("| llama |"))
+    assert re.search(r"seed_0: .*passed.*; seed_1: .*passed", row.replace("\\", ""))
+    with_fault = Page(page("s", [named(""), named("-fault_dead_model")])).text
+    assert "as it is" in with_fault
+    assert "fault_dead_model" in with_fault

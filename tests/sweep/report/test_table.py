@@ -14,7 +14,9 @@ from rich.console import Console
 from sweep.checks import Finding, Outcome
 from sweep.files import write_json
 from sweep.judge import Verdict
-from sweep.report import Result, show
+from sweep.report import Result, markdown, show
+from sweep.report.html import page
+from sweep.report.junit import junit
 from sweep.report.looks import LOOKS
 from sweep.report.runs import RECORDED, Run
 from tests.sweep.report.conftest import FOLDER, SERVER, MakeResult
@@ -177,3 +179,35 @@ def test_every_verdict_has_a_symbol_of_its_own_one_column_wide() -> None:
     symbols = [LOOKS[verdict].symbol for verdict in Verdict]
     assert len(set(symbols)) == len(symbols)
     assert {len(symbol) for symbol in symbols} == {1}
+
+
+def test_a_store_without_a_server_is_shown_with_the_command_that_serves_it(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    run = Run(uri="sqlite:////my outputs/mlflow.db", run_id="a1", experiment_id="1")
+    write_json(tmp_path / RECORDED, run.model_dump())
+    out = io.StringIO()
+    show(tmp_path, [make_result()], None, Console(file=out, width=80))
+    said = "mlflow  python -m mlflow ui --backend-store-uri 'sqlite:////my outputs/mlflow.db'"
+    assert said in out.getvalue().splitlines()
+
+
+def lonely(result: Result) -> Result:
+    note = Finding(check="parity", outcome=Outcome.INCONCLUSIVE, message="compared with nothing",
+                   advisory=True, alone=True)  # fmt: skip
+    findings = [*result.judgement.findings, note]
+    return replace(result, judgement=result.judgement.model_copy(update={"findings": findings}))
+
+
+def test_a_pass_without_a_comparison_says_so_in_every_report(make_result: MakeResult) -> None:
+    results = [lonely(make_result()), make_result("qwen3")]
+    assert results[0].judgement.verdict is Verdict.PASSED
+    text = shown(results, 80)
+    assert "✓ passed, not compared" in text
+    assert "2 passed; 1 of them not compared" in text
+    assert "parity: compared with nothing" in text
+    assert "| passed, not compared |" in markdown.summary("s", results)
+    assert ">passed, not compared</a>" in page("s", results)
+    assert "parity: compared with nothing" in junit("s", results)
+    failed = lonely(make_result(verdict=Verdict.FAILED, message="x"))
+    assert "not compared" not in markdown.summary("s", [failed])

@@ -42,7 +42,7 @@ def noted(x: Tensor, sequence: Sequence, picked: Tensor, positions: Tensor) -> T
     document, [batch, candidates]: its place in the row is another where the document is alone.
     """
     chosen = picked.double() @ number(positions).double().unsqueeze(-1)
-    return torch.ops.sft.note_choices(x, chosen.flatten(), tokens(sequence))  # type: ignore[no-any-return]
+    return torch.ops.sft.note_choices(x, chosen.flatten(), tokens(sequence))
 
 
 def number(choice: Tensor) -> Tensor:
@@ -51,9 +51,13 @@ def number(choice: Tensor) -> Tensor:
 
 
 def tokens(sequence: Sequence) -> Tensor:
-    """[batch * seq / n] a number below `PRIME` for each token of this rank, by id and position."""
+    """[batch * seq / n] a number below `PRIME` for each token of this rank, by id and position.
+
+    0 for padding: what it chooses changes nothing, and counts for nothing.
+    """
     ids, positions = sequence.local(sequence.input_ids), sequence.local(sequence.position_ids)
-    return ((ids * 7919 + positions * 104_729 + 1) % PRIME).flatten()
+    real = sequence.local(sequence.real)
+    return ((ids * 7919 + positions * 104_729 + 1) % PRIME * real).flatten()
 
 
 def _note_experts(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -1,0 +1,60 @@
+"""What the cases of a plan are compared with, and the cases to add where that is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from sweep.case.identity import identity_of
+from sweep.case.planned import Planned
+from sweep.checks import peers
+from sweep.facts import Facts, asked_of
+
+Plan = Callable[[Sequence[str]], Planned]
+"""Overrides -> the case that they compose, under the id that it has in this sweep."""
+
+
+def without(planned: Sequence[Planned]) -> list[Planned]:
+    """The cases that would be compared with nothing."""
+    facts = {one.case.id: _as_facts(one) for one in planned if one.unavailable is None}
+    return [
+        one for one in planned
+        if (own := facts.get(one.case.id)) is not None
+        and not peers.axes(own, facts) and not peers.referring(own, facts)
+    ]  # fmt: skip
+
+
+def added(planned: Sequence[Planned], compose: Plan) -> list[Planned]:
+    """The plan with a plainer case for each that has none, as far as that can run here."""
+    found = {one.case.id: one for one in planned}
+    for one in without(planned):
+        references = map(compose, _plainer(one))
+        able = next((reference for reference in references if reference.unavailable is None), None)
+        if able is not None:
+            found.setdefault(able.case.id, able)
+    return list(found.values())
+
+
+def _plainer(one: Planned) -> Iterator[list[str]]:
+    """The same in one process; in its own layout, without the feature, or without the fault."""
+    if one.case.world_size > 1:
+        yield _replaced(one, layout="single", fault="null")
+    if one.case.feature not in peers.BASE:
+        yield _replaced(one, feature="none", fault="null")
+    if one.case.fault is not None:
+        yield _replaced(one, fault="null")
+
+
+def _replaced(one: Planned, **values: str) -> list[str]:
+    kept = [word for word in one.overrides
+            if word.partition("=")[0].partition(".")[0] not in values]  # fmt: skip
+    if one.case.fault is None:
+        values.pop("fault", None)
+    return [*kept, *(f"{key}={value}" for key, value in values.items())]
+
+
+def _as_facts(one: Planned) -> Facts:
+    """A case that has not run, as checks see it."""
+    return Facts(
+        sweep_id="", case=one.case, started=0.0, seconds=0.0, environment={},
+        asked=asked_of(one.settings), identity=identity_of(one.settings),
+    )  # fmt: skip
