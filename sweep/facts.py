@@ -23,6 +23,10 @@ from sweep.schema import Settings
 SCHEMA = 2  # 1: without an identity
 
 
+class TooNewError(RequestError):
+    """Facts of a newer version of this package."""
+
+
 class Step(BaseModel):
     """One optimizer step as the trainer reported it; what else a trainer says is kept as well."""
 
@@ -240,7 +244,7 @@ def parse(text: str | bytes, where: object) -> Facts:
     Facts of an older schema are read as they are: what they lack is unknown.
     """
     if (version := _schema_of(text)) > SCHEMA:
-        raise RequestError(
+        raise TooNewError(
             f"{where}: its schema {version} is newer than {SCHEMA}, which this version reads:"
             " update trainer-sweep"
         )
@@ -258,9 +262,14 @@ def _schema_of(text: str | bytes) -> int:
 
 
 def load_or_why(case_dir: Path) -> tuple[Facts | None, str]:
-    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep."""
+    """The facts, or why they cannot be read: a damaged file concerns one case, not the sweep.
+
+    Raises TooNewError: what a newer version has recorded is not to be judged or run again by this.
+    """
     try:
         return load(case_dir), ""
+    except TooNewError:
+        raise
     except (RequestError, OSError) as error:
         return None, str(error)
 

@@ -33,8 +33,8 @@ class Opinion(Comparison):
 
     @cached_property
     def series(self) -> list[Series]:
-        """As for another layout, with the learning rate and what gradients are multiplied by."""
-        return [*super().series, *self._reported("lr"), *self._reported("clip_coefficient")]
+        """As for another layout, with the learning rate."""
+        return [*super().series, *self._reported("lr")]
 
     def _reported(self, name: str) -> list[Series]:
         """A figure as a series, if the trainer and the oracle have it at every step."""

@@ -178,8 +178,10 @@ class Reader:
         with self.location.answering(what):
             try:
                 return facts_file.parse(self._text(run.info.artifact_uri, FACTS), what), ""
-            except RequestError as error:  # damaged, or of a newer schema
-                return None, str(error)
+            except facts_file.TooNewError:
+                raise
+            except (RequestError, UnicodeDecodeError) as error:
+                return None, f"{FACTS} of run {run.info.run_id} cannot be read: {error}"
             except Exception:
                 if self._has(run.info.artifact_uri, FACTS):
                     raise
@@ -189,9 +191,8 @@ class Reader:
         from mlflow.artifacts import list_artifacts
 
         found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
-        return name in {
-            Path(file.path).name for file in found
-        }  # of a local store, below its folder
+        # A local store lists it below its folder's name.
+        return name in {Path(file.path).name for file in found}
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""

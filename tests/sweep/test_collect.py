@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,8 @@ def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(sys, "argv", ["sweep", *ASKED])
     combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
                     for arch in ("llama", "qwen3")]  # fmt: skip
-    session = Session.begin(
-        plan(combinations, composed, Machine()), Machine(), live=False, detach=True
-    )
+    cases = [replace(case, config_dir="mine") for case in plan(combinations, composed, Machine())]
+    session = Session.begin(cases, Machine(), live=False, detach=True)
     jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
             for index, one in enumerate(session.runnable)}  # fmt: skip
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+from sweep.case import file as case_file
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.cli.app import main
 from sweep.files import conf_dir, conf_files, reading_also
 from sweep.plan import env_set, plan_one, quoted
+from sweep.run import job, warm
 from sweep.session import foreground
+from sweep.session.driver import Session
 from tests.sweep.commands import sweep
 from tests.sweep.test_complaints import CASE, complaint
 
@@ -103,6 +111,27 @@ def test_a_case_is_composed_again_with_its_environment_unless_another_is_given()
 def with_hydra(overrides: Sequence[str]) -> DictConfig:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return compose("config", [*overrides], return_hydra_config=True)
+
+
+def test_a_job_with_an_environment_of_its_own_is_forked_from_no_server_of_the_sweep(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = [*CASE, f"outputs={tmp_path}"]
+    plain = plan_one(words, with_hydra(words), Machine())
+    one = plan_one(words, with_hydra([*words, "+hydra.job.env_set.MARK=1"]), Machine())
+    session: Any = SimpleNamespace(runnable=[one], machine=Machine(), folder=tmp_path,
+                                   _ending=ExitStack())  # fmt: skip
+    assert warm.program_of(plain.settings)
+    assert Session.start_servers(session)[warm.SERVERS] == "{}"
+
+    case_file.write(one, tmp_path / "a_sweep" / one.case.id)
+    monkeypatch.setenv(warm.SERVERS, "{}")
+    monkeypatch.setenv("MARK", "before")
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(job, "run_case", lambda *_: seen.update(os.environ))
+    job.run_job(replace(one.settings, sweep_id="a_sweep"))
+    assert seen["MARK"] == "1"
+    assert warm.SERVERS not in seen
 
 
 def test_params_of_the_sweeper_are_choices_that_the_command_line_replaces(

@@ -121,6 +121,13 @@ def test_a_case_that_cannot_be_identified_is_left_out_of_what_is_resumed(
         Earlier(two_ended).narrowed({}, composed, Machine())
 
 
+def test_a_result_of_a_newer_version_is_not_run_again(two_ended: Path) -> None:
+    path = two_ended / "qwen3-single-base" / "facts.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}))
+    with pytest.raises(RequestError, match="update trainer-sweep"):
+        Earlier(two_ended).is_to_run("qwen3-single-base")
+
+
 def test_a_damaged_result_beside_a_resumed_part_is_told_from_the_store(
     two_ended: Path, planned: list[Planned], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,23 +157,25 @@ def test_one_damaged_result_does_not_keep_the_others_from_being_recorded(
     assert "lost is left out: " in capsys.readouterr().err
 
 
-def damage(outputs: Path, case_id: str) -> None:
+def damage(outputs: Path, case_id: str, content: bytes) -> None:
     """The facts of a case as the store has them."""
     reader = Reader.at(outputs)
     (case,) = (one for one in reader.cases(reader.find("latest")) if one.case_id == case_id)
     (path,) = (outputs / "artifacts").glob(f"**/{case.run_id}/artifacts/facts.json")
-    path.write_text('{"sweep_id": 1}')
+    path.write_bytes(content)
 
 
+@pytest.mark.parametrize("content", [b'{"sweep_id": 1}', b"{", b"\xff\xfe"])
 def test_facts_damaged_in_the_store_are_inconclusive_for_their_case_alone(
-    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
+    outputs: Path, make_facts: Make, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     record(outputs, make_facts(), named(make_facts(), "broken"))
-    damage(outputs, "broken")
+    damage(outputs, "broken", content)
     assert judge_again(outputs) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "1 passed, 1 inconclusive" in said
-    assert "is damaged: " in said
+    assert "facts.json of run" in said
+    assert "cannot be read: " in said
 
 
 def foreign_run(outputs: Path, **tags: str) -> str:
