@@ -114,15 +114,16 @@ def test_a_reference_that_broke_proves_nothing(trained: Make, broken: dict[int, 
     assert (judgement.verdict, code(judgement)) == (Verdict.INCONCLUSIVE, 1)
 
 
-def test_changed_versions_read_as_no_baseline_and_not_as_a_pass(trained: Make) -> None:
+def test_changed_versions_are_named_and_drift_is_shown_without_failing(trained: Make) -> None:
     before = trained()
     before.environment = {"torch": "2.12.0"}
     now = trained(changes={3: {"loss": 2.0}})
     now.environment = {"torch": "2.13.0"}
     judgement = judged(now, before=before)
     (drift,) = [one for one in judgement.findings if one.check == "drift"]
-    assert (drift.outcome, judgement.verdict) == ("inconclusive", Verdict.PASSED)
-    assert "no baseline: torch 2.12.0 > 2.13.0" in drift.message
+    assert (drift.outcome, drift.advisory) == ("fail", True)
+    assert judgement.verdict is Verdict.PASSED
+    assert "torch 2.12.0 > 2.13.0" in drift.message
 
 
 def test_rounding_of_the_last_digit_passes_every_gate(trained: Make) -> None:

@@ -487,7 +487,7 @@ def test_clipping_by_another_norm_fails_where_all_else_agrees(case: Make, name: 
 
 @pytest.mark.parametrize(
     ("loss", "norm", "router", "outcome"),
-    [(2.5e-4, 3.5e-3, 9.2e-3, Outcome.PASS),  # correct layouts, at most
+    [(5.1e-4, 5.8e-3, 9.2e-3, Outcome.PASS),  # correct layouts, at most
      (5.0e-3, 0.0, 0.0, Outcome.FAIL),  # loss_local_mean:0.05
      (0.0, 8.0e-2, 0.0, Outcome.FAIL),  # grad_reduce_skipped:1
      (0.0, 0.0, 5.7e-2, Outcome.FAIL)],  # router_grad_detached:0.05
