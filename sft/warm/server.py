@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import multiprocessing
 import os
 import runpy
 import selectors
@@ -27,6 +28,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Mapping, Sequence
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LOGGING = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 CUDA_DEVICE = "/dev/nvidia-uvm"
+FORK_SECONDS = 300.0  # for the other ranks of a launch to be forked
 _libc = ctypes.CDLL(None)
 _libc.getenv.restype = ctypes.c_void_p
 
@@ -216,9 +219,10 @@ def launch(arguments: Sequence[str]) -> None:
     os.environ[NVML_CHECK] = "1"  # torchrun looks for GPUs too
     config, _, _ = torchrun.config_from_args(options)
     config.start_method = "fork"
+    all_forked = multiprocessing.get_context("fork").Barrier(config.nproc_per_node)
     dynamic_rendezvous.get_method_name = calling
     program = [options.training_script, *options.training_script_args]
-    elastic_launch(config, rank)(asked, options.module, *program)
+    elastic_launch(config, rank)(all_forked, asked, options.module, *program)
 
 
 def calling(depth: int = 2) -> str:
@@ -230,9 +234,16 @@ def calling(depth: int = 2) -> str:
     return sys._getframe(depth).f_code.co_name
 
 
-def rank(nvml_check: str | None, is_module: bool, program: str, *arguments: str) -> None:
-    """Be `python [-m] program arguments` in a process that the agent has forked."""
+def rank(
+    all_forked: Barrier, nvml_check: str | None, is_module: bool, program: str, *arguments: str
+) -> None:
+    """Be `python [-m] program arguments` in a process that the agent has forked.
+
+    It waits for the last of them: a store that answers the first rank holds locks of the C library
+    in a thread of the agent, and a rank forked at that moment would wait for them forever.
+    """
     end_with_parent()
+    all_forked.wait(FORK_SECONDS)
     del os.environ[NVML_CHECK]
     if nvml_check is not None:
         os.environ[NVML_CHECK] = nvml_check
