@@ -43,6 +43,13 @@ def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: P
     assert config["checkpoint"] == {"save_at": [], "resume_from": None}
 
 
+@pytest.mark.parametrize("decay", ["matrices", "all"])
+def test_what_decays_reaches_the_trainer(settings: Settings, tmp_path: Path, decay: str) -> None:
+    settings.optim.decay = type(settings.optim.decay)(decay)
+    [config] = configs(settings, tmp_path)
+    assert config["optim"]["decay"] == decay
+
+
 def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None:
     settings.feature.packed = False
     assert "one by one" in str(trainers.load("sft").unavailable(settings))
