@@ -68,6 +68,12 @@ def test_a_resume_goes_on_from_trainers_own_checkpoint(tmp_path: Path) -> None:
     assert second["arguments"]["save_strategy"] == "no"
 
 
+def test_decay_of_all_tensors_is_nothing_that_it_is_told() -> None:
+    found = settings()
+    found.optim.decay = type(found.optim.decay)("all")
+    assert "is not told of decay=all" in str(HF.unavailable(found))
+
+
 def test_a_loss_that_is_no_number_is_logged_as_such(tmp_path: Path) -> None:
     [config] = configs(settings(), tmp_path)
     assert config["arguments"]["logging_nan_inf_filter"] is False

@@ -63,6 +63,13 @@ def reason(settings: Settings) -> str | None:
     return found
 
 
+@pytest.mark.parametrize("decay", ["matrices", "all"])
+def test_what_decays_reaches_the_trainer(settings: Settings, tmp_path: Path, decay: str) -> None:
+    settings.optim.decay = type(settings.optim.decay)(decay)
+    [config] = configs(settings, tmp_path)
+    assert config["optim"]["decay"] == decay
+
+
 def test_documents_by_themselves_are_for_one_process(settings: Settings) -> None:
     settings.feature.packed = False
     assert "feature.packed=false computes documents one by one" in str(reason(settings))
