@@ -24,7 +24,9 @@ from sft.packing import packed_rows
 from sft.ranks import Ranks
 from sft.report import metrics
 
-OPTIM: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.1, "warmup_steps": 1}
+OPTIM: dict[str, Any] = {
+    "lr": 1e-4, "weight_decay": 0.1, "decay": "matrices", "warmup_steps": 1,
+}  # fmt: skip
 BALANCED = OPTIM | {"aux_loss_coef": 0.01, "router_bias_rate": 1e-3}
 pytestmark = pytest.mark.usefixtures("one_thread")
 LOSS, GRAD_NORM = 5e-7, 1e-5
@@ -66,17 +68,23 @@ def assert_alike(reported: list[dict[str, Any]], figures: list[dict[str, Any]]) 
         assert ours.get("aux_loss", 0.0) == pytest.approx(expected.get("aux_loss", 0.0), rel=LOSS)
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen3_moe", "deepseek_v4"])
-def test_one_process_agrees(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported, trained = train(arch, tmp_path, monkeypatch, OPTIM, rows=2)
-    assert_alike(reported, compute(arch, trained, OPTIM))
+@pytest.mark.parametrize(
+    ("arch", "optim"),
+    [("llama", OPTIM), ("qwen3_moe", OPTIM), ("deepseek_v4", OPTIM), ("glm4_moe", BALANCED)],
+)
+def test_one_process_agrees(
+    arch: str, optim: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported, trained = train(arch, tmp_path, monkeypatch, optim, rows=2)
+    assert_alike(reported, compute(arch, trained, optim))
+    assert all(("aux_loss" in figures) == (optim is BALANCED) for figures in reported)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"lr": 1.2e-4}, {"warmup_steps": 2}, {"max_grad_norm": 0.5}, {"weight_decay": 0.0},
-        {"beta2": 0.95}, {"decay": "matrices"},
+        {"beta2": 0.95}, {"decay": "all"},
     ],
 )  # fmt: skip
 def test_another_optimizer_is_seen(
