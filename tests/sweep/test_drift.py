@@ -237,10 +237,13 @@ def test_a_pinned_case_that_never_trained_is_no_baseline(night: Make) -> None:
     assert "did not train to its end in the pinned sweep" in finding.message
 
 
-def test_without_a_threshold_of_its_dtype_nothing_is_said_to_be_equal(night: Make) -> None:
-    facts, before = night(), night("20260101-000000")
-    facts.case = before.case = CASE.model_copy(update={"dtype": "bfloat16"})
-    finding = against(facts, before)
+def test_without_a_threshold_nothing_is_said_to_be_equal(
+    night: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = thresholds.table()
+    bare = table.model_copy(update={"thresholds": {**table.thresholds, "drift": {}}})
+    monkeypatch.setattr(thresholds, "table", lambda: bare)
+    finding = against(night(), night("20260101-000000"))
     assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE
-    assert "conf/thresholds.yaml has no drift.loss.cpu.bfloat16" in finding.message
+    assert "conf/thresholds.yaml has no drift.loss.cpu.float32" in finding.message
