@@ -38,6 +38,7 @@ class Cell:
         case = self.case
         return case.id.removeprefix(f"{case.arch}-{case.layout}-{case.feature}").strip("-")
 
+    @property
     def said(self) -> str:
         """The verdict as it is read: `passed, not compared`."""
         return self.result.judgement.words if self.result else NOT_RUN
