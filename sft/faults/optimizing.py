@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from sft import loop
+from sft.config import OptimConfig
 from sft.faults.patching import Function, Plant, PlantError
 from sft.report import gradients
 
@@ -39,7 +40,7 @@ def decay_everywhere(at: Plant) -> None:
     """Weight decay applies to norms and biases as well."""
 
     def spread(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        check_decays(at)
+        check_decays(at.config.optim)
         for group in optimizer.param_groups:
             group["weight_decay"] = at.config.optim.weight_decay
 
@@ -50,7 +51,7 @@ def decay_nowhere(at: Plant) -> None:
     """Some matrices are in the group that does not decay."""
 
     def move(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        check_decays(at)
+        check_decays(at.config.optim)
         decaying, *others = optimizer.param_groups
         count = max(1, round(len(decaying["params"]) * at.strength))
         moved, decaying["params"] = decaying["params"][:count], decaying["params"][count:]
@@ -59,9 +60,9 @@ def decay_nowhere(at: Plant) -> None:
     at.after(loop, "make_optimizer", move)
 
 
-def check_decays(at: Plant) -> None:
+def check_decays(optim: OptimConfig) -> None:
     """Refuse a run in which nothing decays."""
-    if not at.config.optim.weight_decay:
+    if not optim.weight_decay:
         raise PlantError("optim.weight_decay is 0; set it")
 
 

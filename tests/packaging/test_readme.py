@@ -56,7 +56,9 @@ TINY = {
         "ARGS=--help", 0, "Choices:"
     ),
     ". .venv/bin/activate": Tiny("&& command -v python", 0, r"/\.venv/bin/python"),
-    'eval "$(python -m sweep -sc install=bash)"': Tiny("&& complete -p python", 0, "-F _sweep"),
+    'eval "$(trainer-sweep -sc install=bash)"': Tiny(
+        "&& complete -p trainer-sweep", 0, "-F hydra_bash_completion"
+    ),
     "python -m sweep --help": Tiny("", 0, "qwen3_moe, "),
     "python -m sweep -m suite=smoke": Tiny("arch=llama", 0, "1 passed"),
     "python -m sweep -m suite=nightly plan=true": Tiny("arch=qwen3_moe", 0, "8 cases, 9 launches"),

@@ -145,7 +145,7 @@ def test_training_on_a_cpu_is_refused(checkpoint: Checkpoint) -> None:
 
 
 def test_a_device_with_a_backward_is_not_refused() -> None:
-    kernels.check_device(ModelConfig(attention="flex"), torch.device("cuda"))
+    kernels.check_device(ModelConfig(attention="flex"), "cuda")
 
 
 def first_step(path: Path, kernel: str, memory: MemoryConfig) -> Record:

@@ -105,7 +105,7 @@ def test_a_layout_of_it_is_chosen_by_the_degrees_in_its_case_ids(outputs: Path) 
     words = {"arch": ["llama"], "layout": ["fsdp2_ep2"], "outputs": [str(outputs)]}
     combinations = [[*one, *COMMAND] for one in suite.combinations(words, [])]
     cases = plan(combinations, composed, Machine())
-    earlier = Earlier(Session(cases, Machine(), live=False).folder)
+    earlier = Earlier(Session.begin(cases, Machine(), live=False).folder)
     found = earlier.narrowed({"layout": ["fsdp2_ep1"]}, composed, Machine())
     assert ids(found) == ids(cases) == ["llama-fsdp2_ep1-base"]
 
