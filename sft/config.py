@@ -110,6 +110,9 @@ class CheckpointConfig:
     """A saved checkpoint's folder to go on from."""
     allow: list[str] = field(default_factory=list)
     """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
+    export_at: list[int] = field(default_factory=list)
+    """Steps after which the model is written as a Hugging Face checkpoint, under
+    `output_dir`/exports/step_N."""
 
 
 @dataclass
@@ -218,11 +221,12 @@ def check_ranges(config: Config) -> None:
     for name, value in (numbers | {"seed": config.seed, "data.seed": config.data.seed}).items():
         if not value >= 0:  # NaN is not
             raise ConfigError(f"{name}={value} must be 0 or more")
-    for step in config.checkpoint.save_at:
-        if not 1 <= step <= config.steps:
-            raise ConfigError(
-                f"checkpoint.save_at={step} is none of the steps from 1 to steps={config.steps}"
-            )
+    for name in ("save_at", "export_at"):
+        for step in getattr(config.checkpoint, name):
+            if not 1 <= step <= config.steps:
+                raise ConfigError(
+                    f"checkpoint.{name}={step} is none of the steps from 1 to steps={config.steps}"
+                )
     if not config.data.packed and config.layout.world_size > 1:
         raise UnfitError(
             "data.packed=false computes documents one by one, of which ranks have different "

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 import sweep_taps
-from sft import checkpoint, data, model
+from sft import checkpoint, data, export, model
 from sft.accumulation import Sums
 from sft.config import Config
 from sft.context import choices
@@ -67,6 +67,8 @@ class Trainer:
                 write(record | ({"operators": counts} if counts else {}), metrics)
             if self.step in self.config.checkpoint.save_at:
                 checkpoint.save(self)
+            if self.step in self.config.checkpoint.export_at:
+                export.write(self)
 
     def train_step(self, batch: Row) -> Record:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""

@@ -52,6 +52,7 @@ optimizing = partial(Fault, "optimizing")
 offload = partial(Fault, "offload")
 processes = partial(Fault, "processes")
 formulas = partial(Fault, "formulas")
+exporting = partial(Fault, "exporting")
 documents = partial(Fault, "documents")
 
 CATALOGUE = (
@@ -192,6 +193,11 @@ CATALOGUE = (
     optimizing("warmup_off_by_one", (), "steps", (1, -1)),
     optimizing("rate_not_as_reported", (), "share", (0.1, 3e-05)),
     optimizing("clip_limit_wrong", (), "factor on the limit, 0 for none", (0, 1.00002)),
+    exporting("export_experts_reordered", ("am#2682", "mc#5844"), "experts", (8, 2)),
+    exporting("export_older_step", ("prime#1825",), "share of the tensors", (1, 0.05)),
+    exporting("export_through_bf16", (), "share of the tensors", (1, 0.05)),
+    exporting("export_tied_stale", ("am#2511", "acc#4171")),
+    exporting("export_tensor_left_out", ("mc#5844",), "tensors", (5, 1)),
 )
 
 FAULTS = {fault.name: fault for fault in CATALOGUE}

@@ -143,25 +143,38 @@ def _read(path: Path) -> OracleFacts | None:
 def _asked(question: Question, folder: Path, run: Run) -> OracleFacts:
     """The answer of a process of its own."""
     folder.mkdir(exist_ok=True)
-    chosen, answer = folder / "settings.json", folder / ANSWER
+    chosen = folder / "settings.json"
     write_json(chosen, dict(question.settings))
-    argv = [
-        "-m", "oracle", str(question.checkpoint), str(question.taps), "--settings", str(chosen),
-        "--device", question.device, "--out", str(answer),
-    ]  # fmt: skip
+    argv = [str(question.checkpoint), str(question.taps), "--settings", str(chosen),
+            "--device", question.device]  # fmt: skip
     if question.reported:
         lines = "".join(json.dumps(dict(figures)) + "\n" for figures in question.reported)
         write_text(folder / REPORTED, lines)
         argv += ["--reported", str(folder / REPORTED)]
-    last = max(question.steps)
-    done = run(Launch(FOLDER, 1, last), Command(_torchrun(argv, folder)), folder)
-    if done.exit_code != 0 or not answer.is_file():
-        why = done.failure or done.refused or f"exit code {done.exit_code}"
-        return OracleFacts(reason=f"the oracle failed ({why}); see oracle/launcher.log")
-    said = json.loads(answer.read_text(encoding="utf-8"))
+    done, said = asked("oracle", argv, folder, max(question.steps), run)
+    if said is None:
+        return OracleFacts(reason=failure(done, FOLDER))
     return OracleFacts(
         steps=said["steps"], data=said["data"], seconds=done.seconds, cpu_seconds=done.cpu_seconds
     )
+
+
+def asked(
+    module: str, words: Sequence[str], folder: Path, last: int, run: Run
+) -> tuple[LaunchFacts, dict[str, Any] | None]:
+    """How a process of the oracle ended, and its answer if there is one."""
+    answer = folder / ANSWER
+    argv = _torchrun(["-m", module, *words, "--out", str(answer)], folder)
+    done = run(Launch(folder.name, 1, last), Command(argv), folder)
+    if done.exit_code != 0 or not answer.is_file():
+        return done, None
+    return done, json.loads(answer.read_text(encoding="utf-8"))
+
+
+def failure(done: LaunchFacts, folder: str) -> str:
+    """Why a process of the oracle has no answer."""
+    why = done.failure or done.refused or f"exit code {done.exit_code}"
+    return f"the oracle failed ({why}); see {folder}/launcher.log"
 
 
 def _torchrun(argv: list[str], folder: Path) -> list[str]:
