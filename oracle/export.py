@@ -67,11 +67,12 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
 
     problems = list(exported.other_keys(args.export, args.checkpoint))
     figures: dict[str, Any] = {}
-    try:
-        model = exported.load(args.export, args.checkpoint, chosen.dtype)
-        figures = exported.loss(model.to(args.device), steps[args.after + 1], args.loss)
-    except OracleError as error:
-        problems.append(str(error))
+    if not problems:
+        try:
+            model = exported.load(args.export, args.checkpoint, chosen.dtype)
+            figures = exported.loss(model.to(args.device), steps[args.after + 1], args.loss)
+        except OracleError as error:
+            problems.append(str(error))
     return {
         "step": args.after + 1,
         "wrong": len(problems),

@@ -56,7 +56,7 @@ def ask(
 
 
 def test_the_checkpoint_itself_gives_the_loss_of_a_step(
-    ask: Callable[..., dict[str, Any]], checkpoint: Path, tmp_path: Path, write: Write
+    ask: Callable[..., dict[str, Any]], checkpoint: Path, write: Write
 ) -> None:
     said = ask()
     assert (said["step"], said["problems"]) == (2, [])
