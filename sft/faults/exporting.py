@@ -105,8 +105,8 @@ def while_exporting(
         @torch.no_grad()
         def changed(trainer: Any) -> Any:
             held = {name: local(p).detach() for name, p in weights_of(trainer)}
-            new = {name: change(name, weight) for name, weight in held.items()}
-            new = {name: weight for name, weight in new.items() if weight is not None}
+            tried = {name: change(name, weight) for name, weight in held.items()}
+            new = {name: weight for name, weight in tried.items() if weight is not None}
             if needed and not new:
                 raise PlantError(f"the model has no {what}")
             originals = {name: held[name].clone() for name in new}
@@ -134,7 +134,7 @@ def in_files(at: Plant, change: Callable[[dict[str, Tensor], Any], None]) -> Non
     at.after(export, "write", spoil)
 
 
-def put(held: Mapping[str, Tensor], values: Mapping[str, Tensor | None]) -> None:
+def put(held: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Copy values into parameters by name."""
     for name, weight in values.items():
         held[name].copy_(weight)
