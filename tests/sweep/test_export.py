@@ -20,6 +20,7 @@ from sweep.trainers.command import CommandConf
 from sweep.trainers.hf_trainer import HfTrainerConf
 from sweep.trainers.sft import SftConf
 from tests.sweep.adapters import case_for, launched
+from tests.sweep.commands import sweep
 
 Make = Callable[..., Facts]
 
@@ -204,3 +205,18 @@ def test_where_there_is_nothing_to_ask_nobody_is_asked(
 def test_an_oracle_that_fails_says_why(make_facts: Make, tmp_path: Path) -> None:
     said = looked(make_facts(), tmp_path, Oracle(exit_code=1), "hf", consult.TAPS)
     assert said.reason == "the oracle failed (out of memory); see export/launcher.log"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["sft", "hf_trainer"])
+def test_ranks_export_what_they_train(trainer: str, tmp_path: Path) -> None:
+    done = sweep(
+        f"outputs={tmp_path}", "arch=qwen3_moe", "layout=fsdp2_ep2", "feature=none",
+        f"trainer={trainer}", "steps=2", seconds=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = tmp_path.glob("*/*/facts.json")
+    facts = Facts.model_validate_json(path.read_bytes())
+    assert facts.export is not None
+    assert (facts.export.reason, facts.export.problems, facts.export.step) == ("", [], 2)
+    assert facts.export.loss == pytest.approx(facts.steps[1].loss, rel=1e-6)
