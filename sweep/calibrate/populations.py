@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from sweep.calibrate.rule import FLOAT32_EPS, Delta, Population
-from sweep.checks import peers, resume
+from sweep.checks import export, oracle, peers, resume
 from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Series, in_common, places_apart
 from sweep.facts import Facts
@@ -127,8 +127,8 @@ def beside(check: str, facts: Facts, every: Mapping[str, Facts]) -> Comparison |
 
 def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series]:
     """The figures of a case beside what they must equal, as that check compares them."""
-    if check == "resume":
-        return list(_resumed(facts))
+    if check in ALONE:
+        return list(ALONE[check](facts))
     compared = beside(check, facts, every)
     return compared.series if compared else []
 
@@ -157,3 +157,13 @@ def _resumed(facts: Facts) -> Iterator[Series]:
     whole, *resumed = facts.own_launches
     pairs = [in_common(one.metrics.steps, whole.metrics.steps) for one in resumed]
     return chain.from_iterable(resume.figures(found) for found in pairs if found)
+
+
+def _exported(facts: Facts) -> list[Series]:
+    return list(filter(None, [export.series_of(facts)]))
+
+
+ALONE: Mapping[str, Callable[[Facts], Iterable[Series]]] = {
+    "resume": _resumed, "oracle": oracle.series_of, "export": _exported,
+}  # fmt: skip
+"""Checks that compare a case with what its own facts have."""

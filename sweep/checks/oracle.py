@@ -81,8 +81,19 @@ def check(facts: Facts, _: Context) -> Finding | None:
         said = opinion.reason if opinion.is_wrong else f"not compared: {opinion.reason}"
         return Finding(check="oracle", outcome=outcome, message=said,
                        advisory=not opinion.is_wrong)  # fmt: skip
-    compared = Opinion(facts, _as_case(facts, opinion), NAME, "oracle")
-    return _judged(facts, compared, opinion)
+    return _judged(facts, _opinion(facts, opinion), opinion)
+
+
+def series_of(facts: Facts) -> list[Series]:
+    """What is compared with the oracle's figures; empty where it has none."""
+    opinion = facts.oracle
+    if opinion is None or not opinion.steps or not facts.launches:
+        return []
+    return _opinion(facts, opinion).series
+
+
+def _opinion(facts: Facts, opinion: OracleFacts) -> Opinion:
+    return Opinion(facts, _as_case(facts, opinion), NAME, "oracle")
 
 
 def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:
