@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sft import export
+from sft.config import CheckpointConfig
 from sft.faults.patching import Function, Plant, PlantError
 from sft.loop import Trainer
 from sft.report.shards import local
@@ -33,14 +34,15 @@ def export_experts_reordered(at: Plant) -> None:
 
 def export_older_step(at: Plant) -> None:
     """Some weights are exported as they were before the last step."""
-    before = kept(at)
-    names = first_of(at)
+    before: dict[str, Tensor] = {}
+    keep(at, before)
+    names = first_of(at.strength)
     while_exporting(at, lambda name, _: before[name] if names(name) else None, "parameters")
 
 
 def export_through_bf16(at: Plant) -> None:
     """Some weights in float32 are exported through bfloat16."""
-    names = first_of(at)
+    names = first_of(at.strength)
     while_exporting(
         at, lambda name, weight: weight.bfloat16().to(weight) if names(name) else None, "parameters"
     )
@@ -48,7 +50,8 @@ def export_through_bf16(at: Plant) -> None:
 
 def export_tied_stale(at: Plant) -> None:
     """A second copy of the tied weight is exported, from before the last step."""
-    before = kept(at)
+    before: dict[str, Tensor] = {}
+    keep(at, before)
 
     def add(tensors: dict[str, Tensor], trainer: Any) -> None:
         if not trainer.model.config.tie_word_embeddings or at.ranks.world_size > 1:
@@ -73,16 +76,15 @@ def tied_name(weights: Mapping[str, Tensor]) -> str:
     return next(name for name in weights if name.endswith("embed_tokens.weight"))
 
 
-def first_of(at: Plant) -> Callable[[str], bool]:
+def first_of(share: float) -> Callable[[str], bool]:
     """Whether a name is in the share of names that is changed, of those asked for in turn."""
     seen: dict[str, int] = {}
-    every = max(1, math.ceil(1 / at.strength))
+    every = max(1, math.ceil(1 / share))
     return lambda name: seen.setdefault(name, len(seen)) % every == 0
 
 
-def kept(at: Plant) -> dict[str, Tensor]:
-    """What this rank holds of each parameter before the last step; filled while it trains."""
-    before: dict[str, Tensor] = {}
+def keep(at: Plant, before: dict[str, Tensor]) -> None:
+    """Put into `before`, at each step, what this rank held of each parameter before it."""
 
     def make(train_step: Function) -> Function:
         def keeping(trainer: Any, batch: Any) -> Any:
@@ -92,14 +94,13 @@ def kept(at: Plant) -> dict[str, Tensor]:
         return keeping
 
     at.around(Trainer, "train_step", make)
-    return before
 
 
 def while_exporting(
     at: Plant, change: Callable[[str, Tensor], Tensor | None], what: str, needed: bool = True
 ) -> None:
     """Export changed parameters, and put back what they were; None leaves a parameter."""
-    check_exports(at)
+    check_exports(at.config.checkpoint)
 
     def make(write: Function) -> Function:
         @torch.no_grad()
@@ -122,7 +123,7 @@ def while_exporting(
 
 def in_files(at: Plant, change: Callable[[dict[str, Tensor], Any], None]) -> None:
     """Change the tensors of the one file that was exported."""
-    check_exports(at)
+    check_exports(at.config.checkpoint)
 
     def spoil(place: Path, trainer: Any) -> None:
         if at.ranks.rank == 0:
@@ -145,7 +146,7 @@ def weights_of(trainer: Any) -> list[tuple[str, Any]]:
     return list(trainer.model.named_parameters())
 
 
-def check_exports(at: Plant) -> None:
+def check_exports(asked: CheckpointConfig) -> None:
     """Refuse a run that exports nothing."""
-    if not at.config.checkpoint.export_at:
+    if not asked.export_at:
         raise PlantError("the run exports nothing: set checkpoint.export_at")
