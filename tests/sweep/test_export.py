@@ -140,14 +140,15 @@ def test_a_placeholder_that_is_none_is_refused_while_planning() -> None:
 class Oracle:
     """Stands for the process: notes what it is asked, and answers."""
 
-    def __init__(self, exit_code: int = 0) -> None:
+    def __init__(self, exit_code: int = 0, loss: float = 2.5) -> None:
         self.asked: list[list[str]] = []
+        self.loss = loss
         self.exit_code = exit_code
 
     def __call__(self, launch: Launch, command: Command, directory: Path) -> LaunchFacts:
         self.asked.append(command.argv)
         if not self.exit_code:
-            answer = {"step": 5, "loss": 2.5, "turned_picks": 1, "problems": []}
+            answer = {"step": 5, "loss": self.loss, "turned_picks": 1, "problems": []}
             (directory / consult.ANSWER).write_text(json.dumps(answer), encoding="utf-8")
         return LaunchFacts(
             name=launch.name, directory="case/export", argv=command.argv, first_step=1,
@@ -200,6 +201,31 @@ def test_where_there_is_nothing_to_ask_nobody_is_asked(
     assert bool(said.reason) == bool(reason)
     assert said.problems == ([problem] if problem else [])
     assert process.asked == []
+
+
+def test_weights_outside_of_the_case_are_never_removed(make_facts: Make, tmp_path: Path) -> None:
+    place, case_dir = tmp_path / "elsewhere", tmp_path / "case"
+    place.mkdir()
+    (place / "model.safetensors").write_text("x", encoding="utf-8")
+    said = looked(make_facts(), case_dir, Oracle(), consult.TAPS, export=str(place))
+    assert said.loss == 2.5
+    assert (place / "model.safetensors").exists()
+    gone = looked(make_facts(), tmp_path / "other", Oracle(), export=str(tmp_path / "nowhere"))
+    assert gone.problems == [f"there is no {tmp_path}/nowhere"]
+
+
+@pytest.mark.parametrize(("loss", "is_kept"), [(2.5, False), (2.6, True)])
+def test_weights_stay_where_their_loss_is_wrong(
+    make_facts: Make, tmp_path: Path, loss: float, is_kept: bool
+) -> None:
+    facts = make_facts()
+    folder = tmp_path / facts.launches[0].directory / "hf"
+    folder.mkdir(parents=True)
+    for name in ("model.safetensors", "config.json"):
+        (folder / name).write_text("x", encoding="utf-8")
+    looked(facts, tmp_path, Oracle(loss=loss), consult.TAPS)
+    assert (folder / "model.safetensors").exists() == is_kept
+    assert (folder / "config.json").exists()
 
 
 def test_an_oracle_that_fails_says_why(make_facts: Make, tmp_path: Path) -> None:
