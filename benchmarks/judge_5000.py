@@ -35,7 +35,7 @@ from sweep.case.folder import this_driver
 from sweep.case.labels import Case
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.facts import save as save_facts
-from sweep.files import conf_dir, write_json
+from sweep.files import ConfDirs, conf_dir, write_json
 from sweep.plan import suite
 from sweep.report import Result
 from sweep.session.rejudge import judge_recorded
@@ -148,7 +148,7 @@ def judge(outputs: Path) -> float:
     began = time.perf_counter()
     reader = Reader.at(outputs)
     sweep = reader.find("latest")
-    results = judge_recorded(reader, sweep, outputs / sweep.sweep_id)
+    results = judge_recorded(reader, sweep, outputs / sweep.sweep_id, ConfDirs())
     assert len(results) == len(cases())
     return time.perf_counter() - began
 

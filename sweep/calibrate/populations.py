@@ -10,6 +10,7 @@ from sweep.calibrate.rule import FLOAT32_EPS, Delta, Population
 from sweep.checks import peers, resume
 from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Series, in_common, places_apart
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts
 
 Plan = Mapping[str, Sequence[str] | Mapping[str, Sequence[str]]]
@@ -31,7 +32,7 @@ class Measured:
     mean_floor: float = 0.0
 
 
-def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
+def populations(every: Mapping[str, Facts], plan: Plan, limits: Table) -> list[Population]:
     """Those of each figure of the plan, and of its mean, on each device and dtype there is.
 
     A figure is left out where only another kind has runs of it, and never altogether.
@@ -42,7 +43,8 @@ def populations(every: Mapping[str, Facts], plan: Plan) -> list[Population]:
         # of one parameter group each, which the figure leaves to them
         own = [name.partition(".")[2] for name in plan if name.startswith(f"{figure}_")]
         of_kinds = [
-            list(of_figure(every, kind, figure, shown(faults, kind[1]), own)) for kind in kinds
+            list(of_figure(every, kind, figure, shown(faults, kind[1]), limits, own))
+            for kind in kinds
         ]
         with_runs = [those for those in of_kinds if any(one.correct or one.broken for one in those)]
         found.extend(chain.from_iterable(with_runs or of_kinds[:1]))
@@ -56,7 +58,7 @@ def shown(faults: Sequence[str] | Mapping[str, Sequence[str]], dtype: str) -> Se
 
 def of_figure(
     every: Mapping[str, Facts], kind: tuple[str, str], name: str, faults: Sequence[str],
-    own: Sequence[str] = (),
+    limits: Table, own: Sequence[str] = (),
 ) -> Iterator[Population]:  # fmt: skip
     """The deltas of `check.figure`: of clean cases, and of those with one of the faults.
 
@@ -67,7 +69,7 @@ def of_figure(
         (facts, found)
         for facts in every.values()
         if (facts.case.device, facts.case.dtype) == kind and _counts(facts, faults)
-        if (found := measured(check, figure, facts, every, own)) is not None
+        if (found := measured(check, figure, facts, every, limits, own)) is not None
     ]
     yield _population((check, figure, *kind), [(one, found.largest) for one, found in seen],
                       [found.floor for one, found in seen if one.case.fault is None])  # fmt: skip
@@ -93,12 +95,13 @@ def _population(
 
 
 def measured(
-    check: str, figure: str, facts: Facts, every: Mapping[str, Facts], own: Sequence[str] = ()
-) -> Measured | None:
+    check: str, figure: str, facts: Facts, every: Mapping[str, Facts], limits: Table,
+    own: Sequence[str] = (),
+) -> Measured | None:  # fmt: skip
     """How far a case is from what it must equal; None where there is nothing to compare."""
     if figure == CHOICES:
-        return _choices(beside(check, facts, every))
-    compared = [one for one in compare(check, facts, every) if belongs(one, figure, own)]
+        return _choices(beside(check, facts, every, limits))
+    compared = [one for one in compare(check, facts, every, limits) if belongs(one, figure, own)]
     if not compared:
         return None
     return Measured(
@@ -116,20 +119,22 @@ def _choices(compared: Comparison | None) -> Measured | None:
     return Measured(float(places_apart(compared.after[0]) if compared.after else 0), floor=1.0)
 
 
-def beside(check: str, facts: Facts, every: Mapping[str, Facts]) -> Comparison | None:
+def beside(
+    check: str, facts: Facts, every: Mapping[str, Facts], limits: Table
+) -> Comparison | None:
     """A case beside its reference in the sweep; None where it is the reference itself."""
     candidates = filter(peers.is_whole, peers.candidates(facts, every))
     reference = next(iter(candidates), None)
     if reference is None or facts.case.id == reference.case.id:
         return None
-    return Comparison(facts, reference, reference.case.id, check)
+    return Comparison(facts, reference, reference.case.id, check, limits)
 
 
-def compare(check: str, facts: Facts, every: Mapping[str, Facts]) -> list[Series]:
+def compare(check: str, facts: Facts, every: Mapping[str, Facts], limits: Table) -> list[Series]:
     """The figures of a case beside what they must equal, as that check compares them."""
     if check == "resume":
         return list(_resumed(facts))
-    compared = beside(check, facts, every)
+    compared = beside(check, facts, every, limits)
     return compared.series if compared else []
 
 

@@ -107,12 +107,13 @@ def leave(folder: Path) -> None:
 
 
 def write_plan(
-    folder: Path, planned: Sequence[Planned], experiment: str, environment: Mapping[str, str]
-) -> None:
+    folder: Path, planned: Sequence[Planned], experiment: str, environment: Mapping[str, str],
+    argv: Sequence[str],
+) -> None:  # fmt: skip
     """Write sweep.json, and case.json of each case.
 
-    A sweep that goes on keeps its start, its words and its cases, and the files of those that have
-    a result.
+    A resumed sweep keeps its start time, command line and cases, and the files of cases with a
+    result.
     """
     before = read_plan(folder) if (folder / PLAN).is_file() else {}
     for one in planned:
@@ -121,7 +122,7 @@ def write_plan(
     write_json(folder / PLAN, {
         "sweep_id": folder.name,
         "experiment": experiment,
-        "argv": before.get("argv", sys.argv[1:]),
+        "argv": before.get("argv", list(argv)),
         "started": before.get("started") or _start(folder.parent),
         "driver": this_driver(),
         "environment": dict(environment),

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-from sweep.checks import baselines, thresholds
+from sweep.checks import baselines
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 
 WARM_UP = 2  # steps that allocate, compile and recompile
@@ -42,13 +43,14 @@ def check(facts: Facts, context: Context) -> Finding | None:
     if not metrics:
         return None
     baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
-    found = list(_grows(facts, growths))
+    found = list(_grows(facts, growths, context.limits))
     notes: list[str] = []
     times: dict[str, float] = {}
     if baseline is not None:
         times = ratios(facts, baseline)
         metrics |= {f"cost/{name}_ratio": ratio for name, ratio in times.items()}
-        slower, told = list(beyond(facts, baseline)), list(_notable(facts, baseline))
+        slower = list(beyond(facts, baseline, context.limits))
+        told = list(_notable(facts, baseline))
         found += [*slower, baseline.moved(facts)] if slower else []
         notes += [*told, baseline.moved(facts)] if told else []
     return Finding(
@@ -57,13 +59,13 @@ def check(facts: Facts, context: Context) -> Finding | None:
         message="; ".join(found or notes),
         metrics=metrics,
         folder=facts.launches[0].directory if found else "",
-        margin=_margin(facts, growths | times) if found else None,
+        margin=_margin(facts, growths | times, context.limits) if found else None,
     )
 
 
-def _margin(facts: Facts, figures: Mapping[str, float]) -> float | None:
+def _margin(facts: Facts, figures: Mapping[str, float], table: Table) -> float | None:
     """How many times its limit the farthest figure is; None where none has a limit."""
-    limits = {name: thresholds.configured("cost", name, facts.case) for name in figures}
+    limits = {name: table.configured("cost", name, facts.case) for name in figures}
     return max((figures[name] / one.value for name, one in limits.items() if one), default=None)
 
 
@@ -158,11 +160,11 @@ def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
             if ours is not None and theirs and math.isfinite(theirs)}  # fmt: skip
 
 
-def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
+def beyond(facts: Facts, baseline: Baseline, table: Table) -> Iterator[str]:
     """The ratios that are beyond a limit that is configured."""
     found = ratios(facts, baseline)
     for one in FIGURES:
-        limit = thresholds.configured("cost", one.name, facts.case)
+        limit = table.configured("cost", one.name, facts.case)
         # `not <=`: a time that is NaN is within no limit
         if limit is not None and one.name in found and not found[one.name] <= limit.value:
             said = _said(one, facts, baseline, found[one.name])
@@ -194,9 +196,9 @@ def _said(one: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
     )
 
 
-def _grows(facts: Facts, growths: Mapping[str, float]) -> Iterator[str]:
+def _grows(facts: Facts, growths: Mapping[str, float], table: Table) -> Iterator[str]:
     for name, growth in growths.items():
-        limit = thresholds.configured("cost", name, facts.case)
+        limit = table.configured("cost", name, facts.case)
         if limit is None or growth <= limit.value:
             continue
         peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]

@@ -12,13 +12,14 @@ from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparable import PRODUCED
 from sweep.checks.comparison import Comparison
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts
 
 
 def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with each baseline; None where the case has none yet."""
-    findings = [against(one, facts) for one in baselines.of(facts, context)]
+    findings = [against(one, facts, context.limits) for one in baselines.of(facts, context)]
     if not findings:
         return None
     outcomes = [one.outcome for one in findings]
@@ -34,9 +35,9 @@ def check(facts: Facts, context: Context) -> Finding | None:
     )
 
 
-def against(baseline: Baseline, facts: Facts) -> Finding:
+def against(baseline: Baseline, facts: Facts, limits: Table) -> Finding:
     """Compare with one baseline; inconclusive where that cannot be done."""
-    compared = Comparison(facts, baseline.facts, baseline.name, "drift")
+    compared = Comparison(facts, baseline.facts, baseline.name, "drift", limits)
     if unlike := _not_comparable(baseline, facts):
         return unlike
     outcome, message = _judged(baseline, compared)

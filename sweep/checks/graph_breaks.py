@@ -18,14 +18,14 @@ SETTLED = 3  # steps after the first, with fewer of which nothing is said of rec
 TOO_OFTEN = 2  # recompiling in so many steps of their second half is not settling
 
 
-def check(facts: Facts, _context: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Fail on a break that is not known, or recompiles that go on; None if not compiled."""
     if not facts.asked.get("compile"):
         return None
     found = breaks_of(facts)
     metrics = {"graph_breaks/total": float(len(found)), "compile/recompiles": _recompiles(facts)}
     try:
-        known = known_breaks.of_case(facts.case)
+        known = known_breaks.of_case(facts.case, context.conf)
     except RequestError as error:
         return _finding(Outcome.INCONCLUSIVE, str(error), metrics)
     new = [one for one in found if not any(entry.covers(one) for entry in known)]

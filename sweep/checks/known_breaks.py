@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from pydantic import Field
@@ -11,13 +12,13 @@ from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.conf_file import OfCases, Pattern
 from sweep.facts import Happening
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "known_graph_breaks.yaml"
 
 
 class KnownBreak(OfCases):
-    """Where a break is expected, and why nobody mends it today."""
+    """Where a break is expected, and why nobody fixes it today."""
 
     frame: str = Field(min_length=1)  # glob on file:line
     reason: Pattern  # regular expression, found anywhere
@@ -33,11 +34,11 @@ class KnownBreak(OfCases):
         return f"{self.frame}: {self.reason} ({self.issue or self.why})"
 
 
-def of_case(case: Case) -> list[KnownBreak]:
+def of_case(case: Case, conf: ConfDirs) -> list[KnownBreak]:
     """The entries that name the case; raises RequestError if a file cannot be read."""
-    return [one for one in entries() if one.names(case)]
+    return [entry for entry in entries(conf) if entry.names(case)]
 
 
-def entries() -> list[KnownBreak]:
+def entries(conf: ConfDirs) -> Sequence[KnownBreak]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return conf_file.entries(conf_files(FILE), KnownBreak)
+    return conf_file.entries(conf, FILE, KnownBreak)

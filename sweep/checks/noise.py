@@ -15,7 +15,7 @@ from itertools import combinations
 from sweep.case.labels import Case
 from sweep.checks import thresholds
 from sweep.checks.differences import Series, in_common
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import LaunchFacts, Step
 
 MULTIPLE = 3.0  # of the largest difference between whole runs
@@ -49,14 +49,14 @@ def among(wholes: Sequence[LaunchFacts], since: int, figures: Figures) -> dict[s
     return {name: size for name, size in found.items() if math.isfinite(size)}
 
 
-def limit(one: Series, noise: float | None, case: Case) -> Threshold:
+def limit(one: Series, noise: float | None, case: Case, table: Table) -> Threshold:
     """The farthest that a resume may be off; raises RequestError where nothing is known of it."""
-    if thresholds.is_exact(case):
+    if table.is_exact(case):
         source = f"conf/{thresholds.FILE}: resumes of {case.trainer} on {case.device} are exact"
         return Threshold(value=ulp(one) / 2, source=source)
-    calibrated = thresholds.configured("resume", one.name, case)
+    calibrated = table.configured("resume", one.name, case)
     if noise is None:
-        return calibrated or thresholds.of_case("resume", (one.name,), case)
+        return calibrated or table.of_case("resume", (one.name,), case)
     measured = _measured(noise, _last_digits(one))
     if calibrated is None:
         return measured

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 
-from sweep.checks import noise, thresholds
+from sweep.case.labels import Case
+from sweep.checks import noise
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.differences import Pair, Series, in_common, series
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Step
 
@@ -31,7 +32,7 @@ LIMITED = ("loss", "grad_norm")
 """What may have a threshold."""
 
 
-def check(facts: Facts, _context: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Compare each resumed launch with the whole run; None where the case does not resume."""
     asked = facts.asked.get("resume_at")
     if not asked:
@@ -41,7 +42,9 @@ def check(facts: Facts, _context: Context) -> Finding | None:
         return _finding(Outcome.INCONCLUSIVE, message)
     whole, *resumed = facts.own_launches
     wholes = facts.runs_of(whole)
-    findings = [_compared(wholes, facts.runs_of(launch), facts) for launch in resumed]
+    findings = [
+        _compared(wholes, facts.runs_of(launch), facts.case, context.limits) for launch in resumed
+    ]
     worst = next((one for one in findings if one.outcome is not Outcome.PASS), findings[0])
     names = {name for one in findings for name in one.metrics}
     largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in names}
@@ -49,7 +52,7 @@ def check(facts: Facts, _context: Context) -> Finding | None:
 
 
 def _compared(
-    wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts], facts: Facts
+    wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts], case: Case, table: Table
 ) -> Finding:
     """One launch that resumed, and its repeats, with the whole runs."""
     for launch in resumed:
@@ -64,12 +67,12 @@ def _compared(
     folder = resumed[0].directory
     unequal = _unequal(wholes, resumed)
     try:
-        limited = [(one, noise.limit(one, differ.get(one.name), facts.case)) for one in compared]
+        limited = [(one, noise.limit(one, differ.get(one.name), case, table)) for one in compared]
     except RequestError as error:
         outcome = Outcome.FAIL if unequal else Outcome.INCONCLUSIVE
         return _finding(outcome, unequal or str(error), metrics, folder)
     problem = unequal or _too_far(limited)
-    if not problem and thresholds.is_exact(facts.case):
+    if not problem and table.is_exact(case):
         problem = _other_bits(wholes, resumed)
     if not problem:
         notes = _unseen(pairs), noise.coarse(compared)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.errors import RequestError, refusing
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "thresholds.yaml"
 SPECIAL = ("arch", "trainer")  # thresholds of their own, within another
@@ -20,7 +20,7 @@ CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
 
 
 class Threshold(BaseModel):
-    """The largest difference that is none, and the measurements that say so."""
+    """The largest difference still accepted, and the measurements behind it."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -51,42 +51,32 @@ class Table(BaseModel):
     exact: dict[str, list[Literal["cpu", "cuda"]]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
+    def of(self, check: str, figure: str, device: str, dtype: str) -> Threshold:
+        """The threshold of a figure; raises RequestError where none is known."""
+        threshold = self._find(check, figure, device, dtype)
+        if threshold is None:
+            raise RequestError(
+                f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
+                f" {dtype}: {{value: ..., source: ...}}"
+            )
+        return threshold
 
-def of(check: str, figure: str, device: str, dtype: str) -> Threshold:
-    """The threshold of a figure; raises RequestError where none is known."""
-    threshold = _find(check, figure, device, dtype)
-    if threshold is None:
-        raise RequestError(
-            f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
-            f" {dtype}: {{value: ..., source: ...}}"
-        )
-    return threshold
+    def of_case(self, check: str, figures: Sequence[str], case: Case) -> Threshold:
+        """The threshold of a case for the first figure that has one; raises RequestError."""
+        known = [name for name in figures if self._find(check, name, case.device, case.dtype)]
+        return self.of(check, (known or figures[-1:])[0], case.device, case.dtype).of(case)
 
+    def configured(self, check: str, figure: str, case: Case) -> Threshold | None:
+        """The threshold of a case; None where the figure needs none and has none."""
+        threshold = self._find(check, figure, case.device, case.dtype)
+        return None if threshold is None else threshold.of(case)
 
-def of_case(check: str, figures: Sequence[str], case: Case) -> Threshold:
-    """The threshold of a case for the first of the figures that has one; raises RequestError."""
-    known = [figure for figure in figures if _find(check, figure, case.device, case.dtype)]
-    return of(check, (known or figures[-1:])[0], case.device, case.dtype).of(case)
+    def is_exact(self, case: Case) -> bool:
+        """Whether correct resumes of the case's trainer on its device are equal to the bit."""
+        return case.device in self.exact.get(case.trainer, [])
 
-
-def configured(check: str, figure: str, case: Case) -> Threshold | None:
-    """The threshold of a case where it is a choice: None without one."""
-    threshold = _find(check, figure, case.device, case.dtype)
-    return None if threshold is None else threshold.of(case)
-
-
-def _find(check: str, figure: str, device: str, dtype: str) -> Threshold | None:
-    return table().thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
-
-
-def is_advisory(check: str) -> bool:
-    """Whether the check's failures are shown and fail nothing."""
-    return check in table().advisory
-
-
-def is_exact(case: Case) -> bool:
-    """Whether correct resumes of the case's trainer on its device are equal to the bit."""
-    return case.device in table().exact.get(case.trainer, [])
+    def _find(self, check: str, figure: str, device: str, dtype: str) -> Threshold | None:
+        return self.thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
 
 
 def _merged(found: Any, over: Any) -> Any:
@@ -111,7 +101,7 @@ def _replaced(shipped: Any, own: Any) -> Any:
 
 
 @cache
-def table() -> Table:
+def table(conf: ConfDirs) -> Table:
     """All files, checked; raises RequestError naming what is wrong in them.
 
     What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
@@ -119,7 +109,7 @@ def table() -> Table:
     shipped: Any = {}
     found: Any = {}
     folder = None
-    for path in conf_files(FILE, CALIBRATED):
+    for path in conf.files(FILE, CALIBRATED):
         if path.parent != folder:
             shipped, found, folder = _replaced(shipped, found), {}, path.parent
         said = conf_file.read(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sweep.cli.terminal import check_linux, steady
 from sweep.errors import RequestError, told
-from sweep.files import config_dir_of, reading_also
+from sweep.files import ConfDirs, config_dir_of
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ class Usage:
 
 
 def run(
-    usage: Usage, main: Callable[[dict[str, str]], int], argv: Sequence[str] | None = None
-) -> int:
+    usage: Usage, main: Callable[[dict[str, str], ConfDirs], int],
+    argv: Sequence[str] | None = None,
+) -> int:  # fmt: skip
     """Parse, call `main`, and turn what goes wrong into one line and an exit code (2, 3, 130)."""
     steady()
     argv = sys.argv[1:] if argv is None else argv
@@ -102,8 +103,7 @@ def run(
         own, rest = config_dir_of(argv)
         if own is not None and not Path(own).is_dir():
             raise RequestError(f"--config-dir {own}: no such folder")
-        with reading_also(own):
-            return main(usage.parse(rest))
+        return main(usage.parse(rest), ConfDirs.having(own))
     except BaseException as error:  # each has its line and its exit code
         if isinstance(error, SystemExit):
             raise

@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from sweep.errors import RequestError
-from sweep.files import conf_dir, conf_files
+from sweep.files import ConfDirs
 
 EXAMPLE = "python -m sweep arch=llama layout=single"
 
@@ -19,7 +19,7 @@ KEY_ERRORS = (ConfigAttributeError, ConfigKeyError)
 _FOR_DEVELOPERS = ("full_key", "object_type", "reference_type")
 
 
-def one_line(error: BaseException) -> str | None:
+def one_line(error: BaseException, conf: ConfDirs) -> str | None:
     """The complaint; None if the error is not about the request but a fault of ours."""
     if isinstance(error, RequestError):
         return str(error)
@@ -30,14 +30,14 @@ def one_line(error: BaseException) -> str | None:
         hint = _near(name, error.options)
         return f"{group}={name}: no such {group};{hint} choose from {choices}{degrees}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not understood: {_without_link(_flat(error))}"
+        return f"{error.override}: not understood: {_without_link(_flat(error, conf))}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
-        return _flat(error)
+        return _flat(error, conf)
     if isinstance(error, UnicodeDecodeError):
         path = _loaded(error)
         return path and f"{path}: no UTF-8 text: {error.reason} at byte {error.start}"
     is_theirs = _raised_by(error) in ("hydra", "omegaconf", "yaml")
-    return _flat(error) if is_theirs and isinstance(error, Exception) else None
+    return _flat(error, conf) if is_theirs and isinstance(error, Exception) else None
 
 
 def _raised_by(error: BaseException) -> str:
@@ -58,7 +58,7 @@ def _without_link(text: str) -> str:
     return re.sub(r" See https://hydra\S+ for details", "", text)
 
 
-def _flat(error: BaseException) -> str:
+def _flat(error: BaseException, conf: ConfDirs) -> str:
     text = str(error)
     if "Ambiguous value for argument" in text or "requires --multirun" in text:
         first = text.splitlines()[0]
@@ -69,10 +69,10 @@ def _flat(error: BaseException) -> str:
     if found := re.search(r"Could not override '([^']+)'\.\nTo append", text):
         return _no_setting(found[1], error.__cause__)
     if found := re.search(r"missing mandatory value.*full_key: (\S+)", text, re.S):
-        group = conf_dir() / found[1].partition(".")[0]
+        group = conf.shipped / found[1].partition(".")[0]
         return f"{found[1]}=...: missing; {group}/ says what it is"
     if found := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
-        return f"{conf_files(f'{found[1]}.yaml')[-1]}: {_of_file(error.__context__, found[2])}"
+        return f"{conf.files(f'{found[1]}.yaml')[-1]}: {_of_file(error.__context__, found[2])}"
     cause = f": {_sentence(str(error.__cause__))}" if error.__cause__ else ""
     return _sentence(text) + cause
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from sweep import provenance
 from sweep.checks import comparable
+from sweep.checks.thresholds import Table
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.report.lines import grid, say, say_whole
 from sweep.report.markdown import escaped, table
@@ -41,10 +42,10 @@ class Page:
     def of(
         cls, base: SweepRecord, head: SweepRecord,
         base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
-        planned: Sequence[str] = (),
+        limits: Table, planned: Sequence[str] = (),
     ) -> Page:  # fmt: skip
         """Pair the cases of both sweeps."""
-        return cls(base, head, *pair(base_cases, head_cases), planned)
+        return cls(base, head, *pair(base_cases, head_cases, limits), planned)
 
     @cached_property
     def regressions(self) -> list[str]:

@@ -18,7 +18,7 @@ from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import OfCases, Pattern
 from sweep.errors import unknown
 from sweep.facts import Facts
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
@@ -51,19 +51,19 @@ class KnownFailure(OfCases):
         return f"{self.place} (case: {self.case}, check: {self.check})"
 
 
-def of_case(case: Case) -> list[KnownFailure]:
+def of_case(case: Case, conf: ConfDirs) -> list[KnownFailure]:
     """The entries that name the case; raises RequestError if a file cannot be read."""
-    return [one for one in entries() if one.names(case)]
+    return [entry for entry in entries(conf) if entry.names(case)]
 
 
-def entries() -> list[KnownFailure]:
+def entries(conf: ConfDirs) -> Sequence[KnownFailure]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return conf_file.entries(conf_files(FILE), KnownFailure)
+    return conf_file.entries(conf, FILE, KnownFailure)
 
 
-def marked(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
+def marked(facts: Facts, findings: Sequence[Finding], conf: ConfDirs) -> list[Finding]:
     """The findings, with what is known of them, and one more for each entry to delete."""
-    entries_of_it = of_case(facts.case)
+    entries_of_it = of_case(facts.case, conf)
     today = datetime.fromtimestamp(facts.started, UTC).date()  # a night judged again is that night
     done = [_marked(one, entries_of_it, today) for one in findings]
     if any(one.check == "exit" and one.outcome is not Outcome.PASS for one in findings):

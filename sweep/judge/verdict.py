@@ -11,6 +11,7 @@ from sweep.checks import CHECKS, Check, Context, Finding, Outcome, known_breaks,
 from sweep.checks.exit import timed_out
 from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.judge import known_failures
 
 
@@ -62,23 +63,23 @@ class Judgement(BaseModel):
         return None
 
 
-def ready() -> None:
+def ready(conf: ConfDirs) -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
-    names.check(thresholds.table())
-    known_breaks.entries()
-    known_failures.entries()
+    names.check(thresholds.table(conf), conf.choices_of("arch"))
+    known_breaks.entries(conf)
+    known_failures.entries(conf)
 
 
 def judge(facts: Facts, context: Context) -> Judgement:
     """Run every check over the facts of a case; one that cannot be run is inconclusive."""
     found = [_run(name, check, facts, context) for name, check in CHECKS.items()]
-    findings = [_weighed(finding) for finding in found if finding is not None]
-    findings = known_failures.marked(facts, findings)
+    findings = [_weighed(finding, context) for finding in found if finding is not None]
+    findings = known_failures.marked(facts, findings, context.conf)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
 
 
-def _weighed(finding: Finding) -> Finding:
-    if not thresholds.is_advisory(finding.check):
+def _weighed(finding: Finding, context: Context) -> Finding:
+    if finding.check not in context.limits.advisory:
         return finding
     return finding.model_copy(update={"advisory": True})
 

@@ -20,6 +20,7 @@ from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import Interrupted, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
+from sweep.files import ConfDirs
 from sweep.judge import ready
 from sweep.plan import spelled, stale
 from sweep.plan.earlier import Earlier
@@ -78,14 +79,16 @@ class Session:
     def begin(
         cls, planned: Sequence[Planned], machine: Machine, experiment: str = "adhoc",
         earlier: Earlier | None = None, live: bool = True, detach: bool = False,
-        conclusion: Conclusion | None = None,
+        conclusion: Conclusion | None = None, argv: Sequence[str] = (),
     ) -> Session:  # fmt: skip
         """Claim the sweep's folder and write its plan; of `earlier` take up the folder.
 
-        Raises RequestError before anything is made.
+        `argv` is the command line, kept in the plan. Raises RequestError before anything is made.
         """
-        ready()
-        for line in stale.unmatched(planned):
+        config_dir = planned[0].config_dir
+        conf = ConfDirs.having(config_dir)
+        ready(conf)
+        for line in stale.unmatched(planned, conf):
             print(line, file=sys.stderr)
         settings = planned[0].settings
         outputs = Path(settings.outputs)
@@ -96,10 +99,10 @@ class Session:
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
-        about = origin.environment(settings.device.value, planned[0].config_dir)
-        write_plan(folder, every, experiment, about | origin.commit(settings))
+        about = origin.environment(settings.device.value, config_dir)
+        write_plan(folder, every, experiment, about | origin.commit(settings), argv)
         runnable = [case for case in todo if case.unavailable is None]
-        results = SweepResults(every, folder, location, live)
+        results = SweepResults(every, folder, location, conf, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
 
     def execute(self, run: Callable[[], object]) -> int:
@@ -244,8 +247,9 @@ class Session:
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
             words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
             words += commands.of_launcher(read_plan(self.folder)["argv"])
-            print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" {commands.spelled('sweep', ['-m', *words])}", file=sys.stderr)  # fmt: skip
+            again = commands.spelled("sweep", ["-m", *words], self.planned[0].config_dir)
+            print(f"{missing} of {len(self.planned)} cases have no result; to go on: {again}",
+                  file=sys.stderr)  # fmt: skip
 
 
 def _is_unexplained(facts: Facts | None) -> bool:

@@ -10,6 +10,7 @@ from sweep import facts as facts_file
 from sweep.case.planned import Planned
 from sweep.checks import Context
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.judge import judge, unavailable, unreadable
 from sweep.plan import estimates
 from sweep.report import Result, rerun_command
@@ -22,9 +23,10 @@ class SweepResults:
     """The results so far of the cases in the sweep's `folder`."""
 
     def __init__(
-        self, planned: Sequence[Planned], folder: Path, location: Location, live: bool
-    ) -> None:
-        self._planned, self._folder = planned, folder
+        self, planned: Sequence[Planned], folder: Path, location: Location, conf: ConfDirs,
+        live: bool,
+    ) -> None:  # fmt: skip
+        self._planned, self._folder, self._conf = planned, folder, conf
         self._results: dict[str, Result] = {}
         expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
         self.progress = Progress([one.case.id for one in planned], live, estimates=expected)
@@ -61,7 +63,7 @@ class SweepResults:
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
-        return closing.close(self._store, self._folder, self.results, end)
+        return closing.close(self._store, self._folder, self.results, end, self._conf)
 
     @property
     def results(self) -> list[Result]:
@@ -72,7 +74,7 @@ class SweepResults:
     def _result(self, one: Planned, facts: Facts | None) -> Result:
         known = {name: other.facts for name, other in self._results.items() if other.facts}
         judgement = (unavailable(one.case, str(one.unavailable)) if facts is None
-                     else judge(facts, Context(known)))  # fmt: skip
+                     else judge(facts, Context(known, conf=self._conf)))  # fmt: skip
         again = rerun_command(one.overrides, one.config_dir)
         return Result(judgement, self._folder / one.case.id, again, facts)
 

@@ -18,6 +18,7 @@ from sweep.compare.page import Page
 from sweep.compare.rows import is_good
 from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import named, night
 
@@ -56,7 +57,7 @@ def sweep(sweep_id: str, **tags: str) -> SweepRecord:
 
 
 def compared(base: list[CaseRecord], head: list[CaseRecord]) -> Page:
-    return Page.of(sweep("20260101-000000"), sweep("20260102-000000"), base, head)
+    return Page.of(sweep("20260101-000000"), sweep("20260102-000000"), base, head, limits())
 
 
 def broken(line: int) -> Happening:
@@ -190,7 +191,8 @@ def test_a_case_that_was_interrupted_has_no_result_to_compare(case: Make) -> Non
 
 def test_a_case_that_the_head_was_to_run_and_did_not_is_a_regression(case: Make) -> None:
     both = [case(), case(name="other"), case("failed", name="bad")]
-    cut = Page.of(sweep("1"), sweep("2"), both, [case(name="other")], [CASE.id, "other", "bad"])
+    planned = [CASE.id, "other", "bad"]
+    cut = Page.of(sweep("1"), sweep("2"), both, [case(name="other")], limits(), planned)
     assert cut.regressions == [f"{CASE.id}: passed > no result, of a case that the head was to run"]
     assert cut.notes == ["bad: in the base alone, failed"]
 
@@ -216,7 +218,7 @@ def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Mak
 
 
 def test_versions_that_moved_are_told() -> None:
-    moved = Page.of(sweep("1"), sweep("2", torch="2.14.0", git_sha="b" * 40), [], [])
+    moved = Page.of(sweep("1"), sweep("2", torch="2.14.0", git_sha="b" * 40), [], [], limits())
     assert moved.heads[2] == "moved: torch 2.13.0 > 2.14.0, git_sha aaaaaaaaa > bbbbbbbbb"
 
 

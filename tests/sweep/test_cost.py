@@ -9,6 +9,7 @@ import pytest
 from sweep.checks import Context, Finding, Outcome, cost, thresholds
 from sweep.checks.thresholds import Threshold
 from sweep.facts import Facts, Step
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -36,8 +37,8 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of twice the baseline on everything that may have one."""
     limit = {"cpu": {"float32": Threshold(value=2.0, source="a test")}}
     figures = {one.name: limit for one in cost.FIGURES}
-    table = thresholds.table().model_copy(update={"thresholds": {"cost": figures}})
-    monkeypatch.setattr(thresholds, "table", lambda: table)
+    table = limits().model_copy(update={"thresholds": {"cost": figures}})
+    monkeypatch.setattr(thresholds, "table", lambda _: table)
 
 
 def checked(facts: Facts, before: Facts | None = None) -> Finding:

@@ -20,6 +20,7 @@ import pytest
 
 from sweep import report
 from sweep.facts import Facts, Step
+from sweep.files import ConfDirs
 from sweep.session import closing
 from sweep.store import End, Location, Reader, Writer
 from tests.sweep import servers, writers
@@ -142,7 +143,7 @@ def test_a_server_that_never_answers_costs_less_than_a_minute_and_no_result(
         for result in results:
             writer.record(result)
         assert time.monotonic() - began < 1  # no case waits for it
-        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End(), ConfDirs())
         assert time.monotonic() - began < 60
     assert problem is not None
     assert report.exit_code(judged, problem) == 3
@@ -162,7 +163,7 @@ def test_a_full_disk_costs_no_result(outputs: Path, make_facts: Make) -> None:
     try:
         for result in results:
             writer.record(result)
-        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End(), ConfDirs())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem is not None
