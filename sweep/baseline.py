@@ -40,8 +40,11 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
     Shards of a night, which have no case in common, are pinned beside each other.
     """
-    pinned = [earlier for earlier in reader.pinned_sweeps(sweep.experiment)
-              if earlier.run_id != sweep.run_id]  # fmt: skip
+    pinned = [
+        earlier
+        for earlier in reader.pinned_sweeps(sweep.experiment)
+        if earlier.run_id != sweep.run_id
+    ]
     others = list(reader.like(sweep, pinned))
     # Pinned first: if we are killed in between, there are two and not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):

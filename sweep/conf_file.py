@@ -85,8 +85,9 @@ def _in_file(path: Path, kind: type[Entry], archs: Sequence[str]) -> list[Entry]
     if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
         raise RequestError(f"{path}: say a list of entries, or [] for none")
     lines = [item.start_mark.line + 1 for item in node.value]
-    return [_entry(path, line, value, kind, archs)
-            for line, value in zip(lines, values, strict=True)]  # fmt: skip
+    return [
+        _entry(path, line, value, kind, archs) for line, value in zip(lines, values, strict=True)
+    ]
 
 
 def _entry(path: Path, line: int, value: Any, kind: type[Entry], archs: Sequence[str]) -> Entry:

@@ -80,8 +80,10 @@ def rules(config_dir: str | None) -> dict[str, str]:
 @cache
 def own_code() -> dict[str, str]:
     """Digests of our files: of what plans and judges, and of what makes checkpoints."""
-    return {f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
-            for name in ("sweep", "tiny_models")}  # fmt: skip
+    return {
+        f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
+        for name in ("sweep", "tiny_models")
+    }
 
 
 def commit(folder: Path) -> dict[str, str]:

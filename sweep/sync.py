@@ -62,8 +62,11 @@ def sync(location: Location, folder: Path, conf: ConfDirs) -> str:
     latest = results.load_all(sweep_folder.case_dirs(folder), conf)
     earlier = results.load_all(sorted((folder / sweep_folder.ASIDE).glob("*/*")), conf)
     conf = _with_its_own(conf, latest)
-    left = [result for result in [*earlier, *latest]
-            if result.facts and not run_of(result.folder, location.shown)]  # fmt: skip
+    left = [
+        result
+        for result in [*earlier, *latest]
+        if result.facts and not run_of(result.folder, location.shown)
+    ]
     if not any(result.facts for result in latest):
         return "nothing ran"
     if not left and run_of(folder, location.shown):
@@ -94,8 +97,11 @@ def _with_its_own(conf: ConfDirs, results: Sequence[Result]) -> ConfDirs:
 
 def _forget_if_gone(location: Location, folder: Path) -> None:
     """If the store was replaced, forget that the sweep's folder says it is recorded."""
-    files = [path for path in sorted(folder.glob(f"**/{RECORDED}"))
-             if run_of(path.parent, location.shown)]  # fmt: skip
+    files = [
+        path
+        for path in sorted(folder.glob(f"**/{RECORDED}"))
+        if run_of(path.parent, location.shown)
+    ]
     run = run_of(files[0].parent) if files else None
     if run is not None and not location.has(run.run_id):
         for path in files:

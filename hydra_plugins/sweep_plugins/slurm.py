@@ -122,9 +122,9 @@ class ArrayLauncher(Observed, SlurmLauncher):
             slurm_python=job_python(),
         )  # fmt: skip
         generic = set(BaseQueueConf.__dataclass_fields__)
-        executor.update_parameters(**{
-            key if key in generic else f"slurm_{key}": value for key, value in asked.items()
-        })  # fmt: skip
+        executor.update_parameters(
+            **{key if key in generic else f"slurm_{key}": value for key, value in asked.items()}
+        )
         return executor
 
     def _folder(self) -> Path:
@@ -135,10 +135,12 @@ class ArrayLauncher(Observed, SlurmLauncher):
 
 def request(params: dict[str, Any], shape: Any, minutes: int, before: str | None) -> dict[str, Any]:
     """What submitit is asked for: what the cases need, and whatever else the launcher was told."""
-    found = {key: value for key, value in params.items()
-             if key not in OURS and value is not None}  # fmt: skip
-    found |= {"nodes": shape.nodes, "tasks_per_node": 1,
-              "timeout_min": params["timeout_min"] or minutes}  # fmt: skip
+    found = {key: value for key, value in params.items() if key not in OURS and value is not None}
+    found |= {
+        "nodes": shape.nodes,
+        "tasks_per_node": 1,
+        "timeout_min": params["timeout_min"] or minutes,
+    }
     # A job's own process starts on its first node; it starts the others' (sweep.slurm.nodes).
     found["srun_args"] = ["--nodes=1", "--ntasks=1"]
     if "cpus_per_gpu" not in found:
@@ -163,8 +165,11 @@ def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:
 @contextmanager
 def _without_our_own_job() -> Iterator[None]:
     """sbatch takes what the job in which we may run was given for a request of the new one."""
-    ours = {key: value for key, value in os.environ.items()
-            if key.startswith("SLURM_") and key != "SLURM_CONF"}  # fmt: skip
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if key.startswith("SLURM_") and key != "SLURM_CONF"
+    }
     for key in ours:
         del os.environ[key]
     try:

@@ -142,13 +142,17 @@ def _calibrated(
     _record(reader, sweep, measured, folder)
     given = separated(measured)
     for population in given:
-        print(f"{population.name}: threshold {population.threshold:.1e};"
-              f" {population.weakest.case} is off {population.separation:.0f} times as far as any"
-              " correct run")  # fmt: skip
+        print(
+            f"{population.name}: threshold {population.threshold:.1e};"
+            f" {population.weakest.case} is off {population.separation:.0f} times as far as any"
+            " correct run"
+        )
     if given:
         day = dt.datetime.now(dt.UTC).date()
-        print(f"written: {config.write(conf_dir, given, sweep.sweep_id, versions, day)},"
-              f" {folder / document.PAGE}")  # fmt: skip
+        print(
+            f"written: {config.write(conf_dir, given, sweep.sweep_id, versions, day)},"
+            f" {folder / document.PAGE}"
+        )
     if "docs" in values:
         for name in (document.PAGE, document.PLOT):
             shutil.copy(folder / name, Path(values["docs"]) / name)

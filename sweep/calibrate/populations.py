@@ -71,8 +71,11 @@ def of_figure(
         if (facts.case.device, facts.case.dtype) == kind and _counts(facts, faults)
         if (found := measured(check, figure, facts, every, limits, own)) is not None
     ]
-    yield _population((check, figure, *kind), [(one, found.largest) for one, found in seen],
-                      [found.floor for one, found in seen if one.case.fault is None])  # fmt: skip
+    yield _population(
+        (check, figure, *kind),
+        [(one, found.largest) for one, found in seen],
+        [found.floor for one, found in seen if one.case.fault is None],
+    )
     means = [(one, found.mean) for one, found in seen if found.mean is not None]
     if means or figure != CHOICES:
         floors = [found.mean_floor for one, found in seen if one.case.fault is None]

@@ -28,8 +28,10 @@ LEFT = "left to themselves"  # the driver of a detached sweep
 def claim(outputs: Path) -> Path:
     """Make outputs/<sweep id>: the time, and what tells apart the shards that share a server."""
     if outputs.is_symlink() and not outputs.exists():
-        raise RequestError(f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
-                           " make that folder, or name another")  # fmt: skip
+        raise RequestError(
+            f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
+            " make that folder, or name another"
+        )
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for _ in range(100):
         folder = outputs / f"{stamp}-{secrets.token_hex(2)}"
@@ -119,15 +121,20 @@ def write_plan(
     for one in planned:
         if not case_file.exists(folder / one.case.id):
             case_file.write(one, folder / one.case.id)
-    write_json(folder / PLAN, {
-        "sweep_id": folder.name,
-        "experiment": experiment,
-        "argv": before.get("argv", list(argv)),
-        "started": before.get("started") or _start(folder.parent),
-        "driver": this_driver(),
-        "environment": dict(environment),
-        "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
-    })  # fmt: skip
+    write_json(
+        folder / PLAN,
+        {
+            "sweep_id": folder.name,
+            "experiment": experiment,
+            "argv": before.get("argv", list(argv)),
+            "started": before.get("started") or _start(folder.parent),
+            "driver": this_driver(),
+            "environment": dict(environment),
+            "cases": list(
+                dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])
+            ),
+        },
+    )
 
 
 def _start(outputs: Path) -> float:

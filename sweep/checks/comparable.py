@@ -49,8 +49,13 @@ def known_differences(before: Facts, now: Facts, free: Axes = ()) -> str:
 def known_by_tags(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The same, of two runs in a store of which one never ran and has no facts."""
     labels = [name for name in LABELS if name in before and name in now]
-    return _named([f"{LABELS[name]} {before[name]} > {now[name]}" for name in labels
-                   if before[name] != now[name]])  # fmt: skip
+    return _named(
+        [
+            f"{LABELS[name]} {before[name]} > {now[name]}"
+            for name in labels
+            if before[name] != now[name]
+        ]
+    )
 
 
 def moved(before: Facts, now: Facts) -> list[str]:

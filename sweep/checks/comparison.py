@@ -157,8 +157,10 @@ class Comparison:
 
         Raises RequestError where a threshold is missing.
         """
-        limits = [(one, self.limits.of_case(self.check, _figures(one), self.facts.case))
-                  for one in self.series]  # fmt: skip
+        limits = [
+            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
+            for one in self.series
+        ]
         found = [(one, limit) for one, limit in limits if one.first_beyond(limit) is not None]
         if not found:
             return self._too_far_after()
@@ -170,8 +172,10 @@ class Comparison:
 
     def margin(self) -> float | None:
         """How many times its threshold the farthest figure is; None if none can be compared."""
-        limits = ((one, self.limits.of_case(self.check, _figures(one), self.facts.case))
-                  for one in self.series)  # fmt: skip
+        limits = (
+            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
+            for one in self.series
+        )
         margins = [one.margin(limit) for one, limit in limits]
         return max([*margins, *self._margin_of_choices()], default=None)
 

@@ -36,8 +36,7 @@ class Figure:
 
 def check(facts: Facts, context: Context) -> Finding | None:
     """Figures, ratios and what is beyond a limit; None where the trainer reports no figure."""
-    metrics = {f"cost/{one.name}": value for one in FIGURES
-               if (value := one.of(facts)) is not None}  # fmt: skip
+    metrics = {f"cost/{one.name}": value for one in FIGURES if (value := one.of(facts)) is not None}
     growths = {name: value for name, of in GROWTHS.items() if (value := of(facts)) is not None}
     metrics |= {f"cost/{name}": value for name, value in growths.items()}
     if not metrics:
@@ -156,8 +155,11 @@ def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
     if baseline.unlike(facts):
         return {}
     found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
-    return {name: ours / theirs for name, ours, theirs in found
-            if ours is not None and theirs and math.isfinite(theirs)}  # fmt: skip
+    return {
+        name: ours / theirs
+        for name, ours, theirs in found
+        if ours is not None and theirs and math.isfinite(theirs)
+    }
 
 
 def beyond(facts: Facts, baseline: Baseline, table: Table) -> Iterator[str]:

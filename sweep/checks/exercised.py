@@ -102,8 +102,11 @@ def check(facts: Facts, _context: Context) -> Finding:
 
 def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | None:
     """What is wrong, empty if nothing is; None where the counter is nowhere reported."""
-    steps = [(s.step, s.counters[evidence.counter])
-             for s in launch.metrics.steps if evidence.counter in s.counters]  # fmt: skip
+    steps = [
+        (s.step, s.counters[evidence.counter])
+        for s in launch.metrics.steps
+        if evidence.counter in s.counters
+    ]
     if not steps:
         return None
     world = asked.get("dp_shard", 1) * asked["cp"]

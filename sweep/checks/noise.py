@@ -99,7 +99,10 @@ def _values(one: Series) -> list[float]:
 
 def coarse(compared: Sequence[Series]) -> str:
     """The figures that are written with too few digits to compare; empty if there is none."""
-    found = [f"{one.name} is written in steps of {resolution(one):.0e}" for one in compared
-             if resolution(one) > ULPS[one.name] * ulp(one)]  # fmt: skip
+    found = [
+        f"{one.name} is written in steps of {resolution(one):.0e}"
+        for one in compared
+        if resolution(one) > ULPS[one.name] * ulp(one)
+    ]
     hint = "a smaller difference cannot be seen; let the trainer write more digits"
     return f"{', '.join(found)}: {hint}" if found else ""

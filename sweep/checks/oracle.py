@@ -89,8 +89,9 @@ def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:
     try:
         wrong = (
             other_documents(opinion) or compared.other_tokens() or compared.too_far()
-            if compared.pairs else "no step in common with the oracle"
-        )  # fmt: skip
+            if compared.pairs
+            else "no step in common with the oracle"
+        )
         margin = compared.margin() if wrong else None
     except RequestError as error:  # no threshold for this device and dtype
         return Finding(check="oracle", outcome=Outcome.INCONCLUSIVE, advisory=True,

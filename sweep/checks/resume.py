@@ -103,8 +103,10 @@ def figures(pairs: list[Pair]) -> Iterator[Series]:
 
 def _unequal(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
     """The first figure that must be equal and is not, in any of the resumed runs."""
-    is_moved = any(_other(in_common(one.metrics.steps, other.metrics.steps), BUFFERS)
-                   for one, other in pairwise(wholes))  # fmt: skip
+    is_moved = any(
+        _other(in_common(one.metrics.steps, other.metrics.steps), BUFFERS)
+        for one, other in pairwise(wholes)
+    )
     names = [name for name, _ in EQUAL if name != BUFFERS or not is_moved]
     for launch in resumed:
         pairs = in_common(launch.metrics.steps, wholes[0].metrics.steps)
@@ -141,8 +143,10 @@ def _inexact_steps(pairs: list[Pair]) -> dict[str, float]:
 
 def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
     """The first gradient that is not the same to the last bit, resumed or in a repeat."""
-    others = [*(("resumed", launch) for launch in resumed),
-              *(("when repeated", launch) for launch in wholes[1:])]  # fmt: skip
+    others = [
+        *(("resumed", launch) for launch in resumed),
+        *(("when repeated", launch) for launch in wholes[1:]),
+    ]
     for how, launch in others:
         for ours, theirs in in_common(launch.metrics.steps, wholes[0].metrics.steps):
             digests = zip_longest(ours.gradient_digests, theirs.gradient_digests)

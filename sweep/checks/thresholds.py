@@ -121,7 +121,10 @@ def table(conf: ConfDirs) -> Table:
 def _checked(found: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
     limits = found.copy() if isinstance(found, dict) else found
-    of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
-                 if isinstance(limits, dict) and name in limits}  # fmt: skip
+    of_checks = {
+        name: limits.pop(name)
+        for name in ("advisory", "exact")
+        if isinstance(limits, dict) and name in limits
+    }
     with refusing(path):
         return Table.model_validate(of_checks | {"thresholds": limits})

@@ -62,8 +62,9 @@ class Usage:
                 self._check(text, key, value)
                 values[key] = value
         values.update(self._words(words))
-        missing = [one.name for one in self.arguments
-                   if values[one.name] is None and not one.optional]  # fmt: skip
+        missing = [
+            one.name for one in self.arguments if values[one.name] is None and not one.optional
+        ]
         if missing:
             raise RequestError(f"{missing[0]}=... is missing; as in: {self.example}")
         return {key: value for key, value in values.items() if value is not None}
@@ -84,8 +85,11 @@ class Usage:
         if not fits:
             said = " ".join(given) or "a word is missing"
             raise RequestError(f"{said}: not understood; as in: {self.example}")
-        return {word.lower(): text for word, text in zip(self.words, given, strict=True)
-                if word.isupper()}  # fmt: skip
+        return {
+            word.lower(): text
+            for word, text in zip(self.words, given, strict=True)
+            if word.isupper()
+        }
 
 
 def run(

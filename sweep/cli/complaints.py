@@ -50,8 +50,10 @@ def _raised_by(error: BaseException) -> str:
 def _loaded(error: BaseException) -> str | None:
     """The file of the configuration that Hydra was reading."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((str(one.f_locals["full_path"]) for one in reversed(frames)
-                 if "full_path" in one.f_locals), None)  # fmt: skip
+    return next(
+        (str(one.f_locals["full_path"]) for one in reversed(frames) if "full_path" in one.f_locals),
+        None,
+    )
 
 
 def _without_link(text: str) -> str:

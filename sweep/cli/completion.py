@@ -43,8 +43,11 @@ def _words(ask: Callable[[], object]) -> list[str]:
     if not equals:
         return found
     new = [one.partition("=")[2] for one in found]
-    return [f"{key}={before}{comma}{one}" for one in new
-            if one.startswith(begun) and one not in before.split(",")]  # fmt: skip
+    return [
+        f"{key}={before}{comma}{one}"
+        for one in new
+        if one.startswith(begun) and one not in before.split(",")
+    ]
 
 
 def _chosen(line: str, asked: str) -> str:

@@ -52,8 +52,10 @@ class Page:
         """A line for each thing that got worse, with its case."""
         worse = [f"{row.case_id}: {message}" for row in self.rows for message in row.regressions()]
         lost = [case for case in self._lost if is_good(case)]
-        return worse + [f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head"
-                        " was to run" for case in lost]  # fmt: skip
+        return worse + [
+            f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head was to run"
+            for case in lost
+        ]
 
     @cached_property
     def notes(self) -> list[str]:

@@ -152,6 +152,9 @@ def _only_in(facts: Facts, other: Facts) -> list[Happening]:
 def _why(case: CaseRecord) -> str:
     """The checks that failed, in brackets."""
     bad = (Outcome.FAIL, Outcome.INCONCLUSIVE)
-    checks = [key.removeprefix("check.") for key, value in sorted(case.tags.items())
-              if key.startswith("check.") and value in bad]  # fmt: skip
+    checks = [
+        key.removeprefix("check.")
+        for key, value in sorted(case.tags.items())
+        if key.startswith("check.") and value in bad
+    ]
     return f" ({', '.join(checks)})" if checks else ""

@@ -43,9 +43,11 @@ class Earlier:
         check_ended(folder, host_gone)
         if waiting := jobs.active(folder):
             words = [f"sweep={folder.name}", f"outputs={outputs}", "wait=true"]
-            raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
-                               f" {commands.spelled('sweep.collect', words)} first, or"
-                               f" scancel {' '.join(waiting)}")  # fmt: skip
+            raise RequestError(
+                f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
+                f" {commands.spelled('sweep.collect', words)} first, or"
+                f" scancel {' '.join(waiting)}"
+            )
         return cls(folder, rerun == "failed")
 
     @property
@@ -61,8 +63,11 @@ class Earlier:
         files = readable(self._cases, self._file)
         varying = varying_keys([file.overrides for file in files.values()])
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
-        found = [_renamed(resolved(overrides, compose(overrides), machine), case_id)
-                 for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
+        found = [
+            _renamed(resolved(overrides, compose(overrides), machine), case_id)
+            for case_id, overrides in said.items()
+            if overrides is not None
+        ]
         if not found:
             words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
             raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")

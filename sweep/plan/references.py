@@ -17,10 +17,12 @@ def without(planned: Sequence[Planned]) -> list[Planned]:
     """The cases that would be compared with nothing."""
     facts = {one.case.id: _as_facts(one) for one in planned if one.unavailable is None}
     return [
-        one for one in planned
+        one
+        for one in planned
         if (own := facts.get(one.case.id)) is not None
-        and not peers.axes(own, facts) and not peers.referring(own, facts)
-    ]  # fmt: skip
+        and not peers.axes(own, facts)
+        and not peers.referring(own, facts)
+    ]
 
 
 def added(planned: Sequence[Planned], compose: Plan) -> list[Planned]:
@@ -45,8 +47,9 @@ def _plainer(one: Planned) -> Iterator[list[str]]:
 
 
 def _replaced(one: Planned, **values: str) -> list[str]:
-    kept = [word for word in one.overrides
-            if word.partition("=")[0].partition(".")[0] not in values]  # fmt: skip
+    kept = [
+        word for word in one.overrides if word.partition("=")[0].partition(".")[0] not in values
+    ]
     if one.case.fault is None:
         values.pop("fault", None)
     return [*kept, *(f"{key}={value}" for key, value in values.items())]

@@ -29,13 +29,20 @@ def unmatched(planned: Sequence[Planned], conf: ConfDirs) -> list[str]:
     if not entries:
         return []
     ids = [*(case.case.id for case in planned), *case_ids(conf)]
-    trainers = [*(case.case.trainer for case in planned),
-                *(str(values.get("name", stem))
-                  for stem, values in _confs(conf, "trainer").items())]  # fmt: skip
-    stale = [entry for entry in entries
-             if not matching(ids, entry.case) or not matching(trainers, entry.trainer)]  # fmt: skip
-    return [f"{entry.place}: no case of any suite is {entry.case} with trainer {entry.trainer}:"
-            " correct or delete the entry" for entry in stale]  # fmt: skip
+    trainers = [
+        *(case.case.trainer for case in planned),
+        *(str(values.get("name", stem)) for stem, values in _confs(conf, "trainer").items()),
+    ]
+    stale = [
+        entry
+        for entry in entries
+        if not matching(ids, entry.case) or not matching(trainers, entry.trainer)
+    ]
+    return [
+        f"{entry.place}: no case of any suite is {entry.case} with trainer {entry.trainer}:"
+        " correct or delete the entry"
+        for entry in stale
+    ]
 
 
 def case_ids(conf: ConfDirs) -> Iterator[str]:

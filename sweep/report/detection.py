@@ -91,16 +91,19 @@ class Detection:
         2 if no fault could be planted on this machine, as for any sweep of which nothing ran.
         """
         rows = [self.row(result) for result in results if result.case.fault is not None]
-        alarms = [one for one in results
-                  if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
+        alarms = [
+            one for one in results if one.case.fault is None and not one.judgement.verdict.good
+        ]
         write_text(folder / f"{TABLE}.md", page(folder.name, rows, results, len(alarms)))
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
         caught = sum(row.is_caught for row in rows)
         planted = sum(not row.unavailable for row in rows)
-        print(f"\n{caught} of {planted} planted faults caught by the check meant for them,"
-              f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
-              f" {folder / TABLE}.md")  # fmt: skip
+        print(
+            f"\n{caught} of {planted} planted faults caught by the check meant for them,"
+            f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
+            f" {folder / TABLE}.md"
+        )
         for row in missed:
             seen = f"caught by {', '.join(row.caught_by)}" if row.caught_by else "caught by nothing"
             print(f"missed: {row.case} by {row.meant_for}, {seen}; {row.message}", file=sys.stderr)
@@ -109,8 +112,10 @@ class Detection:
         if missed or alarms:
             return 1
         if rows and not planted:
-            print("no fault could be planted here: every case with one is unavailable",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                "no fault could be planted here: every case with one is unavailable",
+                file=sys.stderr,
+            )
             return 2
         return 0
 

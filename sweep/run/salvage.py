@@ -38,8 +38,9 @@ def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end:
     case_dir = folder / one.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
     expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
-    launches = [_launch(one, launch, directory, end)
-                for launch, directory in expected if directory.is_dir()]  # fmt: skip
+    launches = [
+        _launch(one, launch, directory, end) for launch, directory in expected if directory.is_dir()
+    ]
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
     facts = Facts(
         sweep_id=folder.name,

@@ -142,8 +142,10 @@ class Servers:
         self, programs: Iterable[Sequence[str]], env: Mapping[str, str], log: Path
     ) -> None:
         self._commit = provenance.commit(provenance.ROOT)
-        self._servers = {json.dumps(program): Server(program, env, log)
-                         for program in {tuple(program) for program in programs}}  # fmt: skip
+        self._servers = {
+            json.dumps(program): Server(program, env, log)
+            for program in {tuple(program) for program in programs}
+        }
 
     def stop(self) -> None:
         """End them, and every launch in them."""

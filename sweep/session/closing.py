@@ -98,5 +98,6 @@ def _on_disk(folder: Path, results: Sequence[Result], conf: ConfDirs) -> list[Re
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
     everything = load_all(case_dirs(folder), conf)
     known = Context(with_result((one.case.id, one.facts) for one in everything), conf=conf)
-    return [replace(one, judgement=judge(one.facts, known)) if one.facts else one
-            for one in results]  # fmt: skip
+    return [
+        replace(one, judgement=judge(one.facts, known)) if one.facts else one for one in results
+    ]

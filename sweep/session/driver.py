@@ -156,8 +156,9 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [one.settings for one in self.runnable
-                  if not one.settings.trainer.env and not one.env]  # fmt: skip
+        shared = [
+            one.settings for one in self.runnable if not one.settings.trainer.env and not one.env
+        ]
         programs = [program for one in shared if (program := warm.program_of(one))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
@@ -205,8 +206,11 @@ class Session:
         self._stopping = True
         stop.close()
         if running := sum(not one.is_over() for one in self._jobs.values()):
-            print(f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
-                  " once more, to kill them", file=sys.stderr)  # fmt: skip
+            print(
+                f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
+                " once more, to kill them",
+                file=sys.stderr,
+            )
         for one in self._jobs.values():
             one.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
@@ -240,16 +244,20 @@ class Session:
         name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
             collect = commands.spelled("sweep.collect", [f"sweep={name}", f"outputs={outputs}"])
-            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
-                  f" to judge what has ended: {collect} (wait=true: when all have)",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
+                f" to judge what has ended: {collect} (wait=true: when all have)",
+                file=sys.stderr,
+            )
         if missing := len(self.planned) - results - len(self._left):
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
             words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
             words += commands.of_launcher(read_plan(self.folder)["argv"])
             again = commands.spelled("sweep", ["-m", *words], self.planned[0].config_dir)
-            print(f"{missing} of {len(self.planned)} cases have no result; to go on: {again}",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"{missing} of {len(self.planned)} cases have no result; to go on: {again}",
+                file=sys.stderr,
+            )
 
 
 def _is_unexplained(facts: Facts | None) -> bool:

@@ -73,8 +73,11 @@ class SweepResults:
 
     def _result(self, one: Planned, facts: Facts | None) -> Result:
         known = {name: other.facts for name, other in self._results.items() if other.facts}
-        judgement = (unavailable(one.case, str(one.unavailable)) if facts is None
-                     else judge(facts, Context(known, conf=self._conf)))  # fmt: skip
+        judgement = (
+            unavailable(one.case, str(one.unavailable))
+            if facts is None
+            else judge(facts, Context(known, conf=self._conf))
+        )
         again = rerun_command(one.overrides, one.config_dir)
         return Result(judgement, self._folder / one.case.id, again, facts)
 

@@ -141,8 +141,11 @@ class Queue:
             self._asked = time.monotonic()
 
     def _take(self, answer: dict[str, str]) -> None:
-        lost = {job: state for job, state in (self._states or {}).items()
-                if job not in answer and is_active(state)}  # fmt: skip
+        lost = {
+            job: state
+            for job, state in (self._states or {}).items()
+            if job not in answer and is_active(state)
+        }
         if lost and self._is_believed():
             lost = {}
         if not lost:

@@ -69,8 +69,11 @@ class Reader:
             latest.setdefault(run.data.tags["case_id"], run)
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
         found = zip(runs, _in_parallel(self._facts_or_why, runs), strict=True)
-        return [case_record(run, facts, why) for run, (facts, why) in found
-                if facts is not None or why or _could_not_run(run)]  # fmt: skip
+        return [
+            case_record(run, facts, why)
+            for run, (facts, why) in found
+            if facts is not None or why or _could_not_run(run)
+        ]
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""
@@ -85,8 +88,11 @@ class Reader:
         """
         cases = {run.data.tags["case_id"]: run for run in self._cases_of(sweep) if ran(run)}
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately)
-                 if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)}  # fmt: skip
+        found = {
+            run.data.tags["case_id"]: run
+            for run in reversed(lately)
+            if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)
+        }
         rest = [case for case_id, case in cases.items() if case_id not in found]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
@@ -164,8 +170,11 @@ class Reader:
 
     def _by_case(self, runs: Iterable[Any]) -> dict[str, Facts]:
         runs = list(runs)
-        return {run.data.tags["case_id"]: facts
-                for run, facts in zip(runs, self._facts(runs), strict=True) if facts}  # fmt: skip
+        return {
+            run.data.tags["case_id"]: facts
+            for run, facts in zip(runs, self._facts(runs), strict=True)
+            if facts
+        }
 
     def _facts(self, runs: Sequence[Any]) -> list[Facts | None]:
         return [facts for facts, _ in _in_parallel(self._facts_or_why, runs)]

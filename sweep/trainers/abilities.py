@@ -18,8 +18,10 @@ def asked_features(settings: Settings) -> dict[str, str]:
     """The keys of the feature file that are on, with their values."""
     feature = plain(settings)["feature"]
     asked = {key: feature[key] for key in FEATURES if feature[key] != OFF[key]}
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else text(value)
-            for key, value in asked.items()}  # fmt: skip
+    return {
+        key: ",".join(map(str, value)) if isinstance(value, list) else text(value)
+        for key, value in asked.items()
+    }
 
 
 def lacking(

@@ -141,8 +141,10 @@ def saves_at(settings: Settings, launch: Launch) -> int | None:
 
 def in_folders(launches: Sequence[Launch], case_dir: Path) -> list[tuple[Launch, Path]]:
     """Each launch with its folder, whether it is there yet or not."""
-    return [(one, case_dir / LAUNCHES / _folder(number, one))
-            for number, one in enumerate(launches, start=1)]  # fmt: skip
+    return [
+        (one, case_dir / LAUNCHES / _folder(number, one))
+        for number, one in enumerate(launches, start=1)
+    ]
 
 
 def _folder(number: int, launch: Launch) -> str:

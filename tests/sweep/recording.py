@@ -58,8 +58,10 @@ def record(outputs: Path, *all_facts: Facts, **sweep: Any) -> list[Result]:
 def night(outputs: Path, day: int, *all_facts: Facts, experiment: str = "nightly") -> str:
     """Record a sweep of that day; what its cases began at follows."""
     sweep_id = f"2026010{day}-000000"
-    started = [facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
-               for number, facts in enumerate(all_facts)]  # fmt: skip
+    started = [
+        facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
+        for number, facts in enumerate(all_facts)
+    ]
     record(outputs, *started, sweep_id=sweep_id, experiment=experiment, began=day * 1e5)
     return sweep_id
 

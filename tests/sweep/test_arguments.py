@@ -60,8 +60,10 @@ def test_what_goes_wrong_ends_in_its_exit_code(capsys: pytest.CaptureFixture[str
     assert run(JUDGE, lambda *_: fail(KeyboardInterrupt()), []) == 130
     assert run(JUDGE, lambda *_: 1, []) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "sweep.judge: down", "sweep.judge: wrong", "sweep.judge: interrupted",
-    ]  # fmt: skip
+        "sweep.judge: down",
+        "sweep.judge: wrong",
+        "sweep.judge: interrupted",
+    ]
 
 
 def test_help_has_an_example_and_every_argument(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +73,10 @@ def test_help_has_an_example_and_every_argument(capsys: pytest.CaptureFixture[st
     assert all(f"{one.name}=..." in said for one in JUDGE.arguments)
 
 
-@given(st.dictionaries(st.sampled_from(["sweep", "experiment", "outputs"]),
-                       st.text(min_size=1), min_size=3))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(["sweep", "experiment", "outputs"]), st.text(min_size=1), min_size=3
+    )
+)
 def test_any_value_comes_through_unchanged(values: dict[str, str]) -> None:
     assert JUDGE.parse([f"{key}={value}" for key, value in values.items()]) == values

@@ -33,11 +33,14 @@ deltas = st.lists(st.floats(0, 1e3), min_size=1, max_size=6)
 
 def population(correct: Sequence[float], broken: Sequence[float]) -> Population:
     return Population(
-        "resume", "loss", "cpu", "float32",
+        "resume",
+        "loss",
+        "cpu",
+        "float32",
         [Delta(f"good-{n}", value) for n, value in enumerate(correct)],
         [Delta(f"bad-{n}", value, f"fault_{n}") for n, value in enumerate(broken)],
         FLOOR,
-    )  # fmt: skip
+    )
 
 
 @given(deltas, deltas)
@@ -61,11 +64,14 @@ def test_a_threshold_scales_with_its_figure(
 ) -> None:
     found = population([*correct, FLOOR], broken)
     scaled = Population(
-        "resume", "loss", "cpu", "float32",
+        "resume",
+        "loss",
+        "cpu",
+        "float32",
         [Delta(one.case, one.value * scale) for one in found.correct],
         [Delta(one.case, one.value * scale, one.fault) for one in found.broken],
         FLOOR * scale,
-    )  # fmt: skip
+    )
     assert scaled.separation == pytest.approx(found.separation)
 
 
@@ -121,8 +127,10 @@ def test_what_is_written_is_read_as_a_threshold_with_its_provenance(
     assert threshold.calibration is not None
     assert threshold.calibration["weakest"] == "bad-0"
     assert threshold.calibration["made"] == {
-        "date": "2026-01-01", "sweep": "20260101", "torch": "9.9"
-    }  # fmt: skip
+        "date": "2026-01-01",
+        "sweep": "20260101",
+        "torch": "9.9",
+    }
 
 
 def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
@@ -211,8 +219,10 @@ def test_a_kind_without_runs_of_a_figure_is_left_out_and_a_figure_without_any_is
     cases = {one.case.id: one for one in every}
     found = populations(cases, {"resume.loss": ["f"], "parity.choices": ["f"]}, limits())
     assert [one.name for one in found] == [
-        "resume.loss.cpu.float32", "resume.loss.cpu.float32.mean", "parity.choices.cpu.float32"
-    ]  # fmt: skip
+        "resume.loss.cpu.float32",
+        "resume.loss.cpu.float32.mean",
+        "parity.choices.cpu.float32",
+    ]
     assert found[2].refusal == "parity.choices.cpu.float32: no correct run was measured"
 
 
@@ -220,15 +230,19 @@ def test_a_figure_may_be_asked_to_show_fewer_faults_in_a_dtype_that_hides_some(
     resumed: Make,
 ) -> None:
     faults = ("resume_without_rng", "resume_without_moments")
-    every = [resumed(f"{fault} {dtype}", [5.0, 4.25], fault)
-             for fault in faults for dtype in ("float32", "bfloat16")]  # fmt: skip
+    every = [
+        resumed(f"{fault} {dtype}", [5.0, 4.25], fault)
+        for fault in faults
+        for dtype in ("float32", "bfloat16")
+    ]
     for one in every:
         one.case = one.case.model_copy(update={"dtype": one.case.id.split()[1]})
     plan = {"resume.loss": {"float32": faults, "bfloat16": faults[1:]}}
     found = populations({one.case.id: one for one in every}, plan, limits())
     assert {one.dtype: [broken.fault for broken in one.broken] for one in found} == {
-        "float32": [*faults], "bfloat16": [*faults[1:]]
-    }  # fmt: skip
+        "float32": [*faults],
+        "bfloat16": [*faults[1:]],
+    }
 
 
 def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
@@ -260,8 +274,9 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
 def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_facts: Make) -> None:
     def layout(case_id: str, world_size: int, apart: int, fault: str | None = None) -> Facts:
         places = [2.0] * apart + [1.0] * (256 - apart)
-        facts = make_facts(steps([8.0] * 5, choices_by_place=places,
-                                 counters={"choices_fingerprint": sum(places)}))  # fmt: skip
+        facts = make_facts(
+            steps([8.0] * 5, choices_by_place=places, counters={"choices_fingerprint": sum(places)})
+        )
         facts.asked |= {"cp": 1, "ep": world_size}
         labels = {"arch": "a", "feature": "base", "layout": case_id, "world_size": world_size}
         return named(facts, f"a-{case_id}-base{fault_suffix(fault)}", fault=fault, **labels)

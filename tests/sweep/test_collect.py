@@ -30,12 +30,16 @@ ASKED = ["-m", "--config-dir", "mine", "detach=true"]
 @pytest.fixture
 def detached(outputs: Path) -> Session:
     """Two cases that were submitted as jobs 9_0 and 9_1."""
-    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
-                    for arch in ("llama", "qwen3")]  # fmt: skip
+    combinations = [
+        [f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+        for arch in ("llama", "qwen3")
+    ]
     cases = [replace(case, config_dir="mine") for case in plan(combinations, composed, Machine())]
     session = Session.begin(cases, Machine(), live=False, detach=True, argv=ASKED)
-    jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
-            for index, one in enumerate(session.runnable)}  # fmt: skip
+    jobs = {
+        one.case.id: SlurmJob(f"9_{index}", "name", "")
+        for index, one in enumerate(session.runnable)
+    }
 
     def submit() -> None:
         for index, job in enumerate(jobs.values()):

@@ -37,6 +37,9 @@ def test_what_to_go_on_with_is_started_as_the_sweep_was(
     assert words[:3] == ["python", "-m", "sweep"]
     assert words[3:5] == ["--config-dir", "mine"]
     assert words[5:] == [
-        "-m", f"resume_sweep={session.folder.name}", f"outputs={session.folder.parent}",
-        "hydra/launcher=slurm", "hydra.launcher.partition=gpu",
-    ]  # fmt: skip
+        "-m",
+        f"resume_sweep={session.folder.name}",
+        f"outputs={session.folder.parent}",
+        "hydra/launcher=slurm",
+        "hydra.launcher.partition=gpu",
+    ]

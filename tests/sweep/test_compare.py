@@ -34,10 +34,16 @@ def case(make_facts: Make) -> Callable[..., CaseRecord]:
         breaks: list[Happening] | None = None, seconds: float = 1.0, **update: Any,
     ) -> CaseRecord:  # fmt: skip
         steps = [
-            Step(step=n, loss=3.0 - 0.1 * n + loss, grad_norm=1.0, global_batch_digest=f"b{n}",
-                 step_seconds=seconds, peak_memory_gib=2.0)
+            Step(
+                step=n,
+                loss=3.0 - 0.1 * n + loss,
+                grad_norm=1.0,
+                global_batch_digest=f"b{n}",
+                step_seconds=seconds,
+                peak_memory_gib=2.0,
+            )
             for n in range(1, 6)
-        ]  # fmt: skip
+        ]
         facts = make_facts(steps, compiler=CompilerFacts(breaks=breaks or []))
         facts = facts.model_copy(
             update={"case": CASE.model_copy(update={"id": name}), "seconds": 10 * seconds, **update}
@@ -139,8 +145,10 @@ def test_a_case_that_cannot_run_on_another_device_is_no_regression(case: Make) -
     base.tags["device"], head.tags["device"] = "cuda", "cpu"
     found = compared([base], [head])
     assert found.regressions == []
-    assert found.notes == [f"{CASE.id}: passed > unavailable",
-                           f"{CASE.id}: not comparable: device cuda > cpu"]  # fmt: skip
+    assert found.notes == [
+        f"{CASE.id}: passed > unavailable",
+        f"{CASE.id}: not comparable: device cuda > cpu",
+    ]
 
 
 def test_of_a_base_of_an_earlier_version_verdicts_alone_are_compared(case: Make) -> None:

@@ -24,10 +24,14 @@ def taken(make_facts: Make) -> Callable[..., Facts]:
     def make(
         seconds: Sequence[float] = SECONDS, memory: Sequence[float | None] = LEVEL, **launch: object
     ) -> Facts:
-        return make_facts([
-            Step(step=n, loss=1.0, grad_norm=1.0, step_seconds=took, peak_memory_gib=peak)
-            for n, (took, peak) in enumerate(zip(seconds, memory, strict=True), start=1)
-        ], first_step_seconds=20.0, **launch)  # fmt: skip
+        return make_facts(
+            [
+                Step(step=n, loss=1.0, grad_norm=1.0, step_seconds=took, peak_memory_gib=peak)
+                for n, (took, peak) in enumerate(zip(seconds, memory, strict=True), start=1)
+            ],
+            first_step_seconds=20.0,
+            **launch,
+        )
 
     return make
 

@@ -28,11 +28,17 @@ def night(make_facts: Make) -> Callable[..., Facts]:
     ) -> Facts:
         steps = [
             Step.model_validate(
-                {"step": n, "loss": 3.0 - 0.1 * n, "grad_norm": 1.0, "params_moved": 1.0,
-                 "global_batch_digest": f"batch {n}", **(changes or {}).get(n, {})}
+                {
+                    "step": n,
+                    "loss": 3.0 - 0.1 * n,
+                    "grad_norm": 1.0,
+                    "params_moved": 1.0,
+                    "global_batch_digest": f"batch {n}",
+                    **(changes or {}).get(n, {}),
+                }
             )
             for n in range(1, 6)
-        ]  # fmt: skip
+        ]
         update = {"sweep_id": sweep_id, "environment": NOW | environment}
         return make_facts(steps).model_copy(update=update)
 

@@ -25,8 +25,10 @@ NEW = Happening(reason="Data-dependent branching: no", frame="sft/moe/experts.py
                 function="dispatch", ranks={"0": 2, "1": 2})  # fmt: skip
 AGAIN = Happening(reason="size mismatch", frame="a.py:1", function="forward",
                   ranks={"0": 2, "1": 3})  # fmt: skip
-ENTRY = ('- {case: "llama-*", frame: "sft/moe/experts.py:*", reason: "Data-dependent",'
-         ' why: sizes, issue: "https://x/1"}')  # fmt: skip
+ENTRY = (
+    '- {case: "llama-*", frame: "sft/moe/experts.py:*", reason: "Data-dependent",'
+    ' why: sizes, issue: "https://x/1"}'
+)
 
 
 @pytest.fixture
@@ -78,22 +80,29 @@ def test_no_break_passes(conf: ConfDirs, compiled_facts: Make) -> None:
     found = finding(compiled_facts(), conf)
     assert (found.outcome, found.message) == (Outcome.PASS, "")
     assert found.metrics == {
-        "graph_breaks/total": 0.0, "graph_breaks/new": 0.0, "compile/recompiles": 0.0
-    }  # fmt: skip
+        "graph_breaks/total": 0.0,
+        "graph_breaks/new": 0.0,
+        "compile/recompiles": 0.0,
+    }
 
 
 def test_recompiles_are_counted_and_told(conf: ConfDirs, compiled_facts: Make) -> None:
     found = finding(compiled_facts(recompiles=[AGAIN]), conf)
     assert found.metrics["compile/recompiles"] == 3.0  # of the rank with the most
     assert (found.outcome, found.message) == (
-        Outcome.PASS, "train: 1 recompile: a.py:1 in forward: size mismatch (ranks 0, 1)"
-    )  # fmt: skip
+        Outcome.PASS,
+        "train: 1 recompile: a.py:1 in forward: size mismatch (ranks 0, 1)",
+    )
 
 
 def counting(*recompiles: object) -> Metrics:
     figures = {"loss": 2.0, "grad_norm": 1.0}
-    return Metrics(steps=[Step(step=n, counters={"recompiles": count}, **figures)
-                          for n, count in enumerate(recompiles, start=1)])  # fmt: skip
+    return Metrics(
+        steps=[
+            Step(step=n, counters={"recompiles": count}, **figures)
+            for n, count in enumerate(recompiles, start=1)
+        ]
+    )
 
 
 @pytest.mark.parametrize("counts", [(0, 1, 1, 1), ([0, 0], [0, 1], [1, 1], [2, 0])])
@@ -186,9 +195,7 @@ def test_a_break_that_left_no_graph_still_fails(conf: ConfDirs, compiled_facts: 
 def test_every_launch_has_to_be_compiled(conf: ConfDirs, compiled_facts: Make) -> None:
     facts, second = compiled_facts(), compiled_facts(name="resume", graphs=0).launches[0]
     found = finding(facts.model_copy(update={"launches": [*facts.launches, second]}), conf)
-    assert (found.outcome, found.message) == (
-        Outcome.INCONCLUSIVE, "resume: no graph was captured"
-    )  # fmt: skip
+    assert (found.outcome, found.message) == (Outcome.INCONCLUSIVE, "resume: no graph was captured")
     nothing = facts.model_copy(update={"launches": []})
     assert finding(nothing, conf).message == "nothing ran"
 

@@ -92,8 +92,9 @@ def test_the_folder_of_the_sweep_is_not_needed(outputs: Path, make_facts: Make) 
     shutil.rmtree(outputs / SWEEP)
     assert judge_again(outputs) == 1
     assert {case: one.tags["verdict"] for case, one in read_back(outputs).items()} == {
-        CASE.id: "passed", "other": "crashed",
-    }  # fmt: skip
+        CASE.id: "passed",
+        "other": "crashed",
+    }
     assert "crashed" in (outputs / "judged" / SWEEP / "summary.md").read_text()
     assert not (outputs / SWEEP).exists()
 
@@ -110,8 +111,9 @@ def test_a_resumed_launch_is_a_run_with_the_same_metric_at_the_same_time(
     assert {run.data.tags["kind"] for run in found} == {"case", "launch"}
     assert (launch.data.tags["case_id"], launch.data.tags["arch"]) == (CASE.id, "llama")
     assert (launch.info.status, launch.info.run_name) == ("FINISHED", f"01-02 {CASE.id} 2_resume")
-    (ours, theirs) = (client.get_metric_history(run, "train/loss")
-                      for run in (case.run_id, launch.info.run_id))  # fmt: skip
+    (ours, theirs) = (
+        client.get_metric_history(run, "train/loss") for run in (case.run_id, launch.info.run_id)
+    )
     assert [(one.step, one.timestamp, one.value) for one in theirs] == [
         (one.step, one.timestamp, one.value) for one in ours[2:]
     ]
@@ -119,8 +121,11 @@ def test_a_resumed_launch_is_a_run_with_the_same_metric_at_the_same_time(
 
 def needs_the_other(_facts: Facts, context: Context) -> Finding | None:
     """As parity does."""
-    seen = [*sorted(context.sweep), *(f"last good {case}" for case in context.last_good),
-            *(f"pinned {case}" for case in context.pinned)]  # fmt: skip
+    seen = [
+        *sorted(context.sweep),
+        *(f"last good {case}" for case in context.last_good),
+        *(f"pinned {case}" for case in context.pinned),
+    ]
     return Finding(check="both", outcome=Outcome.PASS, message=", ".join(seen),
                    metrics={"both/seen": float(len(seen))})  # fmt: skip
 
@@ -151,8 +156,11 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     assert sweep.status == "KILLED"
     client = Location.at(outputs).client
     assert {file.path for file in client.list_artifacts(sweep.run_id)} == {
-        "sweep.json", "summary.md", "matrix.html", "junit.xml",
-    }  # fmt: skip
+        "sweep.json",
+        "summary.md",
+        "matrix.html",
+        "junit.xml",
+    }
     files = {file.path for file in client.list_artifacts(read_back(outputs)[CASE.id].run_id)}
     assert report.PLOT in files
 

@@ -50,12 +50,14 @@ def with_nan(make_facts: Make) -> Facts:
     """A case that fails check finite at step 3 and nothing else."""
     changed = {3: {"grad_norm": math.inf}}
     values = {"lr": 1e-4, "params_moved": 1.0}
-    return make_facts([
-        Step.model_validate(
-            {"step": n, "loss": 3 - 0.1 * n, "grad_norm": 1.0, **values, **changed.get(n, {})}
-        )
-        for n in range(1, 6)
-    ])  # fmt: skip
+    return make_facts(
+        [
+            Step.model_validate(
+                {"step": n, "loss": 3 - 0.1 * n, "grad_norm": 1.0, **values, **changed.get(n, {})}
+            )
+            for n in range(1, 6)
+        ]
+    )
 
 
 def judged(facts: Facts, conf: ConfDirs) -> Judgement:

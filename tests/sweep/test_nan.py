@@ -33,8 +33,10 @@ FIGURES: dict[str, dict[str, Any]] = {
 def steps(**third: Any) -> list[Step]:
     good = {"loss": 2.0, "grad_norm": 1.0, "lr": 1e-4, "params_moved": 1.0}
     changed = {3: third}
-    return [Step.model_validate({**good, "step": n, "loss": 3 - n / 10, **changed.get(n, {})})
-            for n in range(1, 6)]  # fmt: skip
+    return [
+        Step.model_validate({**good, "step": n, "loss": 3 - n / 10, **changed.get(n, {})})
+        for n in range(1, 6)
+    ]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -59,8 +61,12 @@ def test_a_time_that_is_nan_is_within_no_limit(make_facts: Make, values: list[fl
     table = Table(thresholds={"cost": {"step_seconds": {"cpu": {"float32": limit}}}})
 
     def timed(taken: list[float]) -> Facts:
-        return make_facts([one.model_copy(update={"step_seconds": seconds})
-                           for one, seconds in zip(steps(), taken, strict=True)])  # fmt: skip
+        return make_facts(
+            [
+                one.model_copy(update={"step_seconds": seconds})
+                for one, seconds in zip(steps(), taken, strict=True)
+            ]
+        )
 
     base = Baseline("pinned", timed([1.0] * 5))
     without = Baseline("pinned", timed([math.nan] * 5))

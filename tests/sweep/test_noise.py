@@ -20,11 +20,14 @@ def steps(loss: float = 0.0, norm: float = 0.0, digits: int = 12, buffers: str =
     """Steps 6 to 8, whose last figures are off by that much."""
     off = {8: (loss, norm)}
     return [
-        Step(step=n, loss=round(LOSSES[n] + off.get(n, (0, 0))[0], digits),
-             grad_norm=round(2.339244712 + off.get(n, (0, 0))[1], digits),
-             buffers_digest=buffers or None)
+        Step(
+            step=n,
+            loss=round(LOSSES[n] + off.get(n, (0, 0))[0], digits),
+            grad_norm=round(2.339244712 + off.get(n, (0, 0))[1], digits),
+            buffers_digest=buffers or None,
+        )
         for n in LOSSES
-    ]  # fmt: skip
+    ]
 
 
 def judged(

@@ -53,8 +53,10 @@ def test_an_equal_continuation_passes_with_a_delta_of_zero(make_facts: Make) -> 
     assert finding.outcome is Outcome.PASS
     assert not finding.message
     assert finding.metrics == {
-        "resume/loss_delta_max": 0.0, "resume/grad_norm_delta_max": 0.0, "resume/inexact_steps": 0.0
-    }  # fmt: skip
+        "resume/loss_delta_max": 0.0,
+        "resume/grad_norm_delta_max": 0.0,
+        "resume/inexact_steps": 0.0,
+    }
 
 
 def test_a_run_that_was_resumed_twice_is_compared_twice(make_facts: Make) -> None:

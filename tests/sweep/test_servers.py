@@ -96,8 +96,10 @@ def test_eight_writers_at_once_make_a_store_that_was_not_there(
 def test_another_machine_with_the_address_alone_comes_to_the_same_verdicts(
     at_server: str, tmp_path: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wild = [Step(step=n, loss=math.nan if n == 3 else math.inf, grad_norm=-math.inf)
-            for n in range(1, 6)]  # fmt: skip
+    wild = [
+        Step(step=n, loss=math.nan if n == 3 else math.inf, grad_norm=-math.inf)
+        for n in range(1, 6)
+    ]
     loud = named(
         make_facts(exit_code=1, failed_rank=0, failure="\x1b[31mé'\"`|" + "x" * 100_000), "loud"
     )

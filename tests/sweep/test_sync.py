@@ -27,7 +27,7 @@ from tests.sweep.recording import (
     record,
     sweep_folder,
     synced,
-)  # fmt: skip
+)
 
 Make = Callable[..., Facts]
 
@@ -47,8 +47,9 @@ def runs(outputs: Path) -> list[tuple[str, str, str]]:
     client = Location.at(outputs).client
     experiments = [one.experiment_id for one in client.search_experiments()]
     found = client.search_runs(experiments)
-    return sorted((run.data.tags["kind"], run.data.tags.get("case_id", ""), run.info.status)
-                  for run in found)  # fmt: skip
+    return sorted(
+        (run.data.tags["kind"], run.data.tags.get("case_id", ""), run.info.status) for run in found
+    )
 
 
 EVERYTHING = [
