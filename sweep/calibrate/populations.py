@@ -37,8 +37,8 @@ def populations(every: Mapping[str, Facts], plan: Plan, limits: Table) -> list[P
 
     A figure is left out where only another kind has runs of it, and never altogether.
     """
-    kinds = dict.fromkeys((one.case.device, one.case.dtype) for one in every.values())
-    found: list[Population] = []
+    kinds = dict.fromkeys((facts.case.device, facts.case.dtype) for facts in every.values())
+    every_population: list[Population] = []
     for figure, faults in plan.items():
         # of one parameter group each, which the figure leaves to them
         own = [name.partition(".")[2] for name in plan if name.startswith(f"{figure}_")]
@@ -46,9 +46,13 @@ def populations(every: Mapping[str, Facts], plan: Plan, limits: Table) -> list[P
             list(of_figure(every, kind, figure, shown(faults, kind[1]), limits, own))
             for kind in kinds
         ]
-        with_runs = [those for those in of_kinds if any(one.correct or one.broken for one in those)]
-        found.extend(chain.from_iterable(with_runs or of_kinds[:1]))
-    return found
+        with_runs = [
+            those
+            for those in of_kinds
+            if any(population.correct or population.broken for population in those)
+        ]
+        every_population.extend(chain.from_iterable(with_runs or of_kinds[:1]))
+    return every_population
 
 
 def shown(faults: Sequence[str] | Mapping[str, Sequence[str]], dtype: str) -> Sequence[str]:
@@ -66,19 +70,19 @@ def of_figure(
     """
     check, _, figure = name.partition(".")
     seen = [
-        (facts, found)
+        (facts, measure)
         for facts in every.values()
         if (facts.case.device, facts.case.dtype) == kind and _counts(facts, faults)
-        if (found := measured(check, figure, facts, every, limits, own)) is not None
+        if (measure := measured(check, figure, facts, every, limits, own)) is not None
     ]
     yield _population(
         (check, figure, *kind),
-        [(one, found.largest) for one, found in seen],
-        [found.floor for one, found in seen if one.case.fault is None],
+        [(facts, measure.largest) for facts, measure in seen],
+        [measure.floor for facts, measure in seen if facts.case.fault is None],
     )
-    means = [(one, found.mean) for one, found in seen if found.mean is not None]
+    means = [(facts, measure.mean) for facts, measure in seen if measure.mean is not None]
     if means or figure != CHOICES:
-        floors = [found.mean_floor for one, found in seen if one.case.fault is None]
+        floors = [measure.mean_floor for facts, measure in seen if facts.case.fault is None]
         yield _population((check, figure, *kind), means, floors, is_mean=True)
 
 
@@ -92,8 +96,8 @@ def _population(
     is_mean: bool = False,
 ) -> Population:  # fmt: skip
     deltas = [Delta(facts.case.id, size, facts.case.fault) for facts, size in sizes]
-    correct = [one for one in deltas if one.fault is None]
-    broken = [one for one in deltas if one.fault is not None]
+    correct = [delta for delta in deltas if delta.fault is None]
+    broken = [delta for delta in deltas if delta.fault is not None]
     return Population(*name, correct, broken, max(floors, default=0.0), is_mean)
 
 
@@ -104,20 +108,24 @@ def measured(
     """How far a case is from what it must equal; None where there is nothing to compare."""
     if figure == CHOICES:
         return _choices(beside(check, facts, every, limits))
-    compared = [one for one in compare(check, facts, every, limits) if belongs(one, figure, own)]
+    compared = [
+        series for series in compare(check, facts, every, limits) if belongs(series, figure, own)
+    ]
     if not compared:
         return None
     return Measured(
-        largest=max(one.largest for one in compared),
+        largest=max(series.largest for series in compared),
         floor=max(map(resolution, compared)),
-        mean=max(abs(one.mean) for one in compared),
-        mean_floor=max(resolution(one) / len(one.points) for one in compared),
+        mean=max(abs(series.mean) for series in compared),
+        mean_floor=max(resolution(series) / len(series.points) for series in compared),
     )
 
 
 def _choices(compared: Comparison | None) -> Measured | None:
     """None as well where neither of the two reports choices: it has none."""
-    if compared is None or not any(one.choices_by_place for pair in compared.pairs for one in pair):
+    if compared is None or not any(
+        step.choices_by_place for pair in compared.pairs for step in pair
+    ):
         return None
     return Measured(float(places_apart(compared.after[0]) if compared.after else 0), floor=1.0)
 
@@ -141,27 +149,27 @@ def compare(check: str, facts: Facts, every: Mapping[str, Facts], limits: Table)
     return compared.series if compared else []
 
 
-def belongs(one: Series, figure: str, own: Sequence[str] = ()) -> bool:
+def belongs(series: Series, figure: str, own: Sequence[str] = ()) -> bool:
     """Whether a series is of the figure: `grad_norm` is that of each parameter group as well.
 
     `grad_norm_embedding` is that of one group alone. Where it is among `own`, `grad_norm` is that
     of the others, as conf/thresholds.yaml is read.
     """
-    total, _, group = one.name.partition(" of ")
+    total, _, group = series.name.partition(" of ")
     of_group = f"{total}_{group}"
     return figure == of_group or (figure == total and of_group not in own)
 
 
-def resolution(one: Series) -> float:
+def resolution(series: Series) -> float:
     """The smallest difference of two such figures that float32 can hold, as they are compared."""
-    if one.is_relative:
+    if series.is_relative:
         return FLOAT32_EPS
-    return FLOAT32_EPS * max(abs(point.reference) for point in one.points)
+    return FLOAT32_EPS * max(abs(point.reference) for point in series.points)
 
 
 def _resumed(facts: Facts) -> Iterator[Series]:
     if not facts.asked.get("resume_at") or len(facts.own_launches) < 2:
         return iter(())
     whole, *resumed = facts.own_launches
-    pairs = [in_common(one.metrics.steps, whole.metrics.steps) for one in resumed]
-    return chain.from_iterable(resume.figures(found) for found in pairs if found)
+    pairs = [in_common(launch.metrics.steps, whole.metrics.steps) for launch in resumed]
+    return chain.from_iterable(resume.figures(pair_list) for pair_list in pairs if pair_list)

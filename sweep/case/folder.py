@@ -85,17 +85,17 @@ def readable(
 
     Raises RequestError where none can be read.
     """
-    found, problems = {}, []
+    files, problems = {}, []
     for case_id in cases:
         try:
-            found[case_id] = read(case_id)
+            files[case_id] = read(case_id)
         except RequestError as error:
             problems.append(error)
-    if problems and not found:
+    if problems and not files:
         raise problems[0]
     for problem in problems:
         print(f"left out: {problem}", file=sys.stderr)
-    return found
+    return files
 
 
 def case_dirs(folder: Path) -> list[Path]:
@@ -118,9 +118,9 @@ def write_plan(
     result.
     """
     before = read_plan(folder) if (folder / PLAN).is_file() else {}
-    for one in planned:
-        if not case_file.exists(folder / one.case.id):
-            case_file.write(one, folder / one.case.id)
+    for each in planned:
+        if not case_file.exists(folder / each.case.id):
+            case_file.write(each, folder / each.case.id)
     write_json(
         folder / PLAN,
         {
@@ -131,7 +131,7 @@ def write_plan(
             "driver": this_driver(),
             "environment": dict(environment),
             "cases": list(
-                dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])
+                dict.fromkeys([*before.get("cases", []), *(case.case.id for case in planned)])
             ),
         },
     )

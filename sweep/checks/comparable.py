@@ -84,11 +84,11 @@ def _named(differences: Sequence[str]) -> str:
 def _differences(before: Facts, now: Facts, free: Axes) -> Iterator[str]:
     old, new = _settings(before), _settings(now)
     for key in dict.fromkeys([*old, *new]):
-        a, b = (_value(one, key, other) for one, other in ((old, before), (new, now)))
+        a, b = (_value(version, key, other) for version, other in ((old, before), (new, now)))
         if a is not UNKNOWN and b is not UNKNOWN and a != b and not is_under(key, free):
             yield f"{key} {_shown(a)} > {_shown(b)}"
     for key in PRODUCED:
-        a, b = (getattr(one.identity, key, None) for one in (before, now))
+        a, b = (getattr(facts.identity, key, None) for facts in (before, now))
         if key not in free and None not in (a, b) and a != b:
             yield f"{key} {a} > {b}"
 
@@ -117,7 +117,7 @@ def _unknown(before: Facts, now: Facts) -> str:
 
     Within one sweep an id names every setting that varies, so equal labels are enough.
     """
-    unknown = [one.sweep_id for one in (before, now) if one.identity is None]
+    unknown = [facts.sweep_id for facts in (before, now) if facts.identity is None]
     is_one_sweep = before.sweep_id == now.sweep_id and len(unknown) == 2
     if not unknown or (is_one_sweep and before.case.variation == now.case.variation):
         return ""

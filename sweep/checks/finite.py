@@ -84,7 +84,9 @@ def _wrong_steps(launch: LaunchFacts) -> str:
 
 
 def _out_of_order(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    return [(one.step, after.step) for one, after in pairwise(steps) if after.step < one.step]
+    return [
+        (before.step, after.step) for before, after in pairwise(steps) if after.step < before.step
+    ]
 
 
 def _listed(steps: Sequence[int]) -> str:

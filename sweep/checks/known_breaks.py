@@ -25,10 +25,10 @@ class KnownBreak(OfCases):
     why: str = Field(min_length=1)
     issue: str | None = None
 
-    def covers(self, found: Happening) -> bool:
+    def covers(self, graph_break: Happening) -> bool:
         """Whether it is this break."""
-        in_frame = fnmatchcase(found.frame, self.frame)
-        return in_frame and re.search(self.reason, found.reason) is not None
+        in_frame = fnmatchcase(graph_break.frame, self.frame)
+        return in_frame and re.search(self.reason, graph_break.reason) is not None
 
     def __str__(self) -> str:
         return f"{self.frame}: {self.reason} ({self.issue or self.why})"

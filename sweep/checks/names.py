@@ -17,9 +17,9 @@ FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
     "oracle": oracle.LIMITED, "cost": cost.LIMITED,
 }  # fmt: skip
-DEVICES = [one.value for one in Device if one is not Device.auto]
+DEVICES = [device.value for device in Device if device is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word
-DTYPES = [one.value for one in Dtype]
+DTYPES = [dtype.value for dtype in Dtype]
 
 
 def check(table: Table, archs: Collection[str]) -> None:

@@ -45,9 +45,11 @@ def check(facts: Facts, context: Context) -> Finding | None:
     findings = [
         _compared(wholes, facts.runs_of(launch), facts.case, context.limits) for launch in resumed
     ]
-    worst = next((one for one in findings if one.outcome is not Outcome.PASS), findings[0])
-    names = {name for one in findings for name in one.metrics}
-    largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in names}
+    worst = next(
+        (finding for finding in findings if finding.outcome is not Outcome.PASS), findings[0]
+    )
+    names = {name for finding in findings for name in finding.metrics}
+    largest = {name: max(finding.metrics.get(name, 0.0) for finding in findings) for name in names}
     return worst.model_copy(update={"metrics": largest})
 
 
@@ -61,13 +63,16 @@ def _compared(
     pairs = in_common(resumed[0].metrics.steps, wholes[0].metrics.steps)
     compared = noise.closest(resumed, wholes, figures)
     differ = noise.among(wholes, resumed[0].first_step, figures)
-    metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
+    metrics = {f"resume/{series.name}_delta_max": series.largest for series in compared}
     metrics |= {f"resume/{name}_noise": size for name, size in differ.items()}
     metrics |= _inexact_steps(pairs)
     folder = resumed[0].directory
     unequal = _unequal(wholes, resumed)
     try:
-        limited = [(one, noise.limit(one, differ.get(one.name), case, table)) for one in compared]
+        limited = [
+            (series, noise.limit(series, differ.get(series.name), case, table))
+            for series in compared
+        ]
     except RequestError as error:
         outcome = Outcome.FAIL if unequal else Outcome.INCONCLUSIVE
         return _finding(outcome, unequal or str(error), metrics, folder)
@@ -78,7 +83,7 @@ def _compared(
         notes = _unseen(pairs), noise.coarse(compared)
         return _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
     finding = _finding(Outcome.FAIL, problem, metrics, folder)
-    finding.margin = max(one.margin(limit) for one, limit in limited)
+    finding.margin = max(figure.margin(limit) for figure, limit in limited)
     return finding
 
 
@@ -104,8 +109,8 @@ def figures(pairs: list[Pair]) -> Iterator[Series]:
 def _unequal(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
     """The first figure that must be equal and is not, in any of the resumed runs."""
     is_moved = any(
-        _other(in_common(one.metrics.steps, other.metrics.steps), BUFFERS)
-        for one, other in pairwise(wholes)
+        _other(in_common(whole.metrics.steps, other.metrics.steps), BUFFERS)
+        for whole, other in pairwise(wholes)
     )
     names = [name for name, _ in EQUAL if name != BUFFERS or not is_moved]
     for launch in resumed:
@@ -150,7 +155,7 @@ def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -
     for how, launch in others:
         for ours, theirs in in_common(launch.metrics.steps, wholes[0].metrics.steps):
             digests = zip_longest(ours.gradient_digests, theirs.gradient_digests)
-            ranks = [str(rank) for rank, (one, other) in enumerate(digests) if one != other]
+            ranks = [str(rank) for rank, (digest, other) in enumerate(digests) if digest != other]
             if ranks:
                 return (
                     f"step {theirs.step}: the gradient is another in its last bits {how} than in"
@@ -162,9 +167,9 @@ def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -
 
 
 def _too_far(limited: Sequence[Limited]) -> str:
-    for one, limit in limited:
-        if one.first_beyond(limit) is not None:
-            return one.said(limit, "resumed", "the uninterrupted run")
+    for figure, limit in limited:
+        if figure.first_beyond(limit) is not None:
+            return figure.said(limit, "resumed", "the uninterrupted run")
     return ""
 
 

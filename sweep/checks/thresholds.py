@@ -79,13 +79,13 @@ class Table(BaseModel):
         return self.thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
 
 
-def _merged(found: Any, over: Any) -> Any:
+def _merged(base: Any, over: Any) -> Any:
     """`found` with what `over` says, deep down; each keeps what the other does not say."""
-    if not isinstance(found, dict) or not isinstance(over, dict):
+    if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    merged = found | {key: _merged(found.get(key), value) for key, value in over.items()}
-    if "source" in found and "mean" in found and "mean" not in over:
-        merged.setdefault("mean_source", found["source"])  # it is no part of what is said over it
+    merged = base | {key: _merged(base.get(key), value) for key, value in over.items()}
+    if "source" in base and "mean" in base and "mean" not in over:
+        merged.setdefault("mean_source", base["source"])  # it is no part of what is said over it
     return merged
 
 
@@ -107,20 +107,20 @@ def table(conf: ConfDirs) -> Table:
     What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
     """
     shipped: Any = {}
-    found: Any = {}
+    own: Any = {}
     folder = None
     for path in conf.files(FILE, CALIBRATED):
         if path.parent != folder:
-            shipped, found, folder = _replaced(shipped, found), {}, path.parent
+            shipped, own, folder = _replaced(shipped, own), {}, path.parent
         said = conf_file.read(path)
-        found = _merged(found, said if said is not None or not found else {})  # some may be empty
-        checked = _checked(_replaced(shipped, found), path)
+        own = _merged(own, said if said is not None or not own else {})  # some may be empty
+        checked = _checked(_replaced(shipped, own), path)
     return checked
 
 
-def _checked(found: Any, path: Path) -> Table:
+def _checked(values: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
-    limits = found.copy() if isinstance(found, dict) else found
+    limits = values.copy() if isinstance(values, dict) else values
     of_checks = {
         name: limits.pop(name)
         for name in ("advisory", "exact")

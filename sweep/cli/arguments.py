@@ -47,14 +47,15 @@ class Usage:
 
     def __str__(self) -> str:
         known = [
-            f"  {one.name + '=...':<16} {one.meaning}{_default(one)}" for one in self.arguments
+            f"  {argument.name + '=...':<16} {argument.meaning}{_default(argument)}"
+            for argument in self.arguments
         ]
         head = " ".join(["python -m", self.command, *self.words, "[key=value ...]"])
         return "\n".join([head, "", self.what, "", *known, _OWN, "", f"Example: {self.example}"])
 
     def parse(self, argv: Sequence[str]) -> dict[str, str]:
         """Argument or word (in lower case) -> value, without what is left out; RequestError."""
-        values = {one.name: one.default for one in self.arguments}
+        values = {argument.name: argument.default for argument in self.arguments}
         words = [text for text in argv if "=" not in text]
         for text in argv:
             if "=" in text:
@@ -63,14 +64,16 @@ class Usage:
                 values[key] = value
         values.update(self._words(words))
         missing = [
-            one.name for one in self.arguments if values[one.name] is None and not one.optional
+            argument.name
+            for argument in self.arguments
+            if values[argument.name] is None and not argument.optional
         ]
         if missing:
             raise RequestError(f"{missing[0]}=... is missing; as in: {self.example}")
         return {key: value for key, value in values.items() if value is not None}
 
     def _check(self, text: str, key: str, value: str) -> None:
-        names = [one.name for one in self.arguments]
+        names = [argument.name for argument in self.arguments]
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
@@ -114,8 +117,8 @@ def run(
         return _complain(usage, *told(error))
 
 
-def _default(one: Argument) -> str:
-    return f" (default: {one.default})" if one.default is not None else ""
+def _default(argument: Argument) -> str:
+    return f" (default: {argument.default})" if argument.default is not None else ""
 
 
 def _complain(usage: Usage, line: str, code: int) -> int:

@@ -112,8 +112,8 @@ class Row:
             yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
         if self.unlike and self.facts is None:
             yield f"not comparable: {self.unlike}"
-        for one in self.gone_breaks:
-            yield f"graph break gone: {one}"
+        for graph_break in self.gone_breaks:
+            yield f"graph break gone: {graph_break}"
         if self.drift and self.drift.message and (self.is_fix or not self._has_drifted):
             yield self.drift.message
 

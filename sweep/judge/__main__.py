@@ -70,9 +70,9 @@ def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path, conf: ConfDir
     return report.exit_code(results, missing)
 
 
-def _missing(found: int, planned: int) -> str | None:
+def _missing(ended: int, planned: int) -> str | None:
     """What to say of a sweep that did not run to its end."""
-    return f"{planned - found} of {planned} cases have no result" if found < planned else None
+    return f"{planned - ended} of {planned} cases have no result" if ended < planned else None
 
 
 if __name__ == "__main__":

@@ -48,14 +48,18 @@ class Judgement(BaseModel):
     @property
     def words(self) -> str:
         """The verdict as people read it: a pass that rests on no comparison says so."""
-        alone = self.verdict is Verdict.PASSED and any(one.alone for one in self.findings)
+        alone = self.verdict is Verdict.PASSED and any(finding.alone for finding in self.findings)
         return f"{self.verdict.value}, not compared" if alone else self.verdict.value
 
     @property
     def worst(self) -> Finding | None:
         """The first finding that speaks against the case; a known one only if nothing else does."""
         is_known = self.verdict is Verdict.KNOWN
-        against = [one for one in self.findings if not one.advisory and (is_known or not one.known)]
+        against = [
+            finding
+            for finding in self.findings
+            if not finding.advisory and (is_known or not finding.known)
+        ]
         for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.UNAVAILABLE):
             for finding in against:
                 if finding.outcome is outcome:
@@ -72,8 +76,8 @@ def ready(conf: ConfDirs) -> None:
 
 def judge(facts: Facts, context: Context) -> Judgement:
     """Run every check over the facts of a case; one that cannot be run is inconclusive."""
-    found = [_run(name, check, facts, context) for name, check in CHECKS.items()]
-    findings = [_weighed(finding, context) for finding in found if finding is not None]
+    outcomes = [_run(name, check, facts, context) for name, check in CHECKS.items()]
+    findings = [_weighed(finding, context) for finding in outcomes if finding is not None]
     findings = known_failures.marked(facts, findings, context.conf)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
 
@@ -108,13 +112,13 @@ def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | N
 
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     against = known_failures.counts_against(findings)
-    new = [one for one in against if not one.known]
+    new = [finding for finding in against if not finding.known]
     if not new:
         return Verdict.KNOWN if against else Verdict.PASSED
-    checks = {one.check for one in new}
+    checks = {finding.check for finding in new}
     if "exit" in checks:
         return Verdict.TIMED_OUT if timed_out(facts) else Verdict.CRASHED
     if checks == {known_failures.CHECK}:
         return Verdict.FIXED
-    is_failed = Outcome.FAIL in {one.outcome for one in new}
+    is_failed = Outcome.FAIL in {finding.outcome for finding in new}
     return Verdict.FAILED if is_failed else Verdict.INCONCLUSIVE

@@ -47,8 +47,8 @@ def program_of(settings: Settings) -> list[str] | None:
 def commit_of(settings: Settings) -> dict[str, str] | None:
     """The commit of what the sweep's server imported for such a case; None without that server."""
     is_shared = program_of(settings) is not None and not settings.trainer.env
-    found = os.environ.get(COMMIT) if is_shared else None
-    return None if found is None else dict(json.loads(found))
+    known = os.environ.get(COMMIT) if is_shared else None
+    return None if known is None else dict(json.loads(known))
 
 
 class Server:

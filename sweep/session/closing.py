@@ -31,7 +31,9 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    has_run = writer.has_begun or any(one.facts for one in results) or (folder / ASIDE).exists()
+    has_run = (
+        writer.has_begun or any(result.facts for result in results) or (folder / ASIDE).exists()
+    )
     if not has_run:
         with _noted(problems):
             if results or not end.unfinished:
@@ -87,17 +89,18 @@ def _read_back(
     writer.settle()
     reader = Reader(writer.location)
     experiment = str(read_plan(folder)["experiment"])
-    found = writer.call(
+    judged = writer.call(
         lambda: judge_recorded(reader, reader.find(folder.name, experiment), folder, conf)
     )
-    known = {one.case.id: one for one in found}
-    return [known.get(one.case.id, one) for one in results]
+    known = {result.case.id: result for result in judged}
+    return [known.get(result.case.id, result) for result in results]
 
 
 def _on_disk(folder: Path, results: Sequence[Result], conf: ConfDirs) -> list[Result]:
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
     everything = load_all(case_dirs(folder), conf)
-    known = Context(with_result((one.case.id, one.facts) for one in everything), conf=conf)
+    known = Context(with_result((result.case.id, result.facts) for result in everything), conf=conf)
     return [
-        replace(one, judgement=judge(one.facts, known)) if one.facts else one for one in results
+        replace(result, judgement=judge(result.facts, known)) if result.facts else result
+        for result in results
     ]

@@ -124,7 +124,7 @@ class Session:
         """Whatever else than a signal ends it, results are reported after it."""
         try:
             self._results.note_unavailable()
-            self._results.note_earlier([one.case.id for one in self.runnable])
+            self._results.note_earlier([case.case.id for case in self.runnable])
             if self.runnable:
                 run()
         except Exception as error:  # noqa: BLE001  # told whatever it is
@@ -134,7 +134,7 @@ class Session:
 
     def overrides(self) -> list[tuple[str, ...]]:
         """What composes each job's case, as a launcher of Hydra is asked for it."""
-        return [one.overrides for one in self.runnable]
+        return [case.overrides for case in self.runnable]
 
     def settings_of(self, index: int, gpus: Sequence[str] = ()) -> Settings:
         """What the job runs, on these GPUs if its launcher reserved some."""
@@ -157,9 +157,11 @@ class Session:
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
         shared = [
-            one.settings for one in self.runnable if not one.settings.trainer.env and not one.env
+            case.settings
+            for case in self.runnable
+            if not case.settings.trainer.env and not case.env
         ]
-        programs = [program for one in shared if (program := warm.program_of(one))]
+        programs = [program for case in shared if (program := warm.program_of(case))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
         self._ending.callback(servers.stop)
@@ -172,13 +174,13 @@ class Session:
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
         self._jobs.pop(index).clear()
-        one = self.runnable[index]
-        case_dir = self.folder / one.case.id
+        planned = self.runnable[index]
+        case_dir = self.folder / planned.case.id
         facts = _left_by_job(case_dir)
         if not self._stopping and _is_unexplained(facts):
-            facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
+            facts = salvage.facts_of(planned, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._results.conclude(one, facts)
+        self._results.conclude(planned, facts)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -189,32 +191,36 @@ class Session:
     def tick(self) -> None:
         """Look at how far the running cases are."""
         for index in self._jobs:
-            one = self.runnable[index]
+            planned = self.runnable[index]
             with suppress(Exception):  # of its files: the case's end tells what is wrong with them
-                self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
+                self._results.progress.step(
+                    planned.case.id, self._step_of(planned), planned.case.steps
+                )
         self._results.progress.refresh()
 
-    def _step_of(self, one: Planned) -> int:
-        trainer = trainers.of(one.settings)
-        launches = in_folders(all_launches(trainer, one.settings), self.folder / one.case.id)
+    def _step_of(self, planned: Planned) -> int:
+        trainer = trainers.of(planned.settings)
+        launches = in_folders(
+            all_launches(trainer, planned.settings), self.folder / planned.case.id
+        )
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0
-        return trainer.last_step(one.settings, begun[-1])
+        return trainer.last_step(planned.settings, begun[-1])
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
         stop.close()
-        if running := sum(not one.is_over() for one in self._jobs.values()):
+        if running := sum(not job.is_over() for job in self._jobs.values()):
             print(
                 f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
                 " once more, to kill them",
                 file=sys.stderr,
             )
-        for one in self._jobs.values():
-            one.ask_to_stop()
+        for job in self._jobs.values():
+            job.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while not all(one.is_over() for one in self._jobs.values()):
+        while not all(job.is_over() for job in self._jobs.values()):
             if stop.hurried or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -234,7 +240,11 @@ class Session:
         self._say_what_is_missing(len(results))
         if interrupted:
             return INTERRUPTED
-        if self._left and problem is None and all(one.judgement.verdict.good for one in results):
+        if (
+            self._left
+            and problem is None
+            and all(result.judgement.verdict.good for result in results)
+        ):
             return 0 if self.detach else 3  # neither green nor red yet
         conclude = self._conclusion if problem is None else None
         code = conclude(self.folder, results) if conclude else report.exit_code(results, problem)

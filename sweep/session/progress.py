@@ -67,7 +67,9 @@ class Progress:
     def started(self, case_id: str) -> None:
         """The case's job starts."""
         self._change(case_id, "running")
-        self._left.most = max(self._left.most, sum(one.running for one in self._states.values()))
+        self._left.most = max(
+            self._left.most, sum(state.running for state in self._states.values())
+        )
 
     def step(self, case_id: str, step: int, steps: int) -> None:
         """The running case reports its step; 0 before the first."""

@@ -18,9 +18,9 @@ from sweep.trainers.base import Launch, saves_at
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
 # Each key of a feature file that is not about steps or data: what a trainer may be unable to do.
 SWITCHES = tuple(
-    one.name
-    for one in fields(FeatureConf)
-    if one.name not in ("name", "compile_backend", "packed", "resume_at", "min_steps")
+    field.name
+    for field in fields(FeatureConf)
+    if field.name not in ("name", "compile_backend", "packed", "resume_at", "min_steps")
 )
 Spelling = Mapping[str, Mapping[Any, Any]]
 
@@ -31,8 +31,8 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
     Only lower-case words in braces are placeholders: JSON, TOML and shell code pass unchanged.
     """
 
-    def value(found: re.Match[str]) -> str:
-        escaped, name = found.groups()
+    def value(match: re.Match[str]) -> str:
+        escaped, name = match.groups()
         if escaped is not None:
             return "{" + escaped + "}"
         if name not in values:
@@ -47,7 +47,7 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
 
 def uses(text: str, name: str) -> bool:
     """Whether the placeholder is in `text`."""
-    return any(found[2] == name for found in PLACEHOLDER.finditer(text))
+    return any(match[2] == name for match in PLACEHOLDER.finditer(text))
 
 
 def values_of(
