@@ -240,5 +240,6 @@ def test_the_users_own_logging_stays_on_in_a_format_that_can_be_read() -> None:
         {"TORCH_LOGS": "dynamic,recompiles", "TORCH_LOGS_FORMAT": "short", "HOME": "/h"}
     )
     assert env == {
-        "TORCH_LOGS": "dynamic,recompiles,graph_breaks,torch._dynamo.output_graph", "HOME": "/h"
-    }  # fmt: skip
+        "TORCH_LOGS": "dynamic,recompiles,graph_breaks,torch._dynamo.output_graph",
+        "HOME": "/h",
+    }
