@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from sweep.checks import peers
-from sweep.checks.base import Outcome
+from sweep.checks.base import Context, Outcome
 from sweep.checks.comparison import Comparison
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts
 
@@ -17,10 +17,11 @@ WITNESSES = 8  # other cases that are asked, at most
 CHECK = "parity"
 
 
-def compare(facts: Facts, reference: Facts) -> Comparison:
+def compare(facts: Facts, reference: Facts, limits: Table) -> Comparison:
     """The two, by those of their whole runs that are the nearest to each other."""
     runs = product(_runs(facts), _runs(reference))
-    compared = [Comparison(ours, theirs, reference.case.id, CHECK) for ours, theirs in runs]
+    name = reference.case.id
+    compared = [Comparison(ours, theirs, name, CHECK, limits) for ours, theirs in runs]
     return min(compared, key=lambda one: max((each.largest for each in one.series), default=0.0))
 
 
@@ -72,14 +73,18 @@ class Sides:
     theirs: list[str]
 
     @classmethod
-    def of(cls, facts: Facts, reference: Facts, others: Sequence[Facts]) -> Sides:
-        """Ask the others that trained to their end."""
+    def of(cls, facts: Facts, reference: Facts, context: Context) -> Sides:
+        """Ask those of their peers that trained to the end."""
         both = (facts.case.id, reference.case.id)
+        others = peers.peers(facts, context.sweep)
         asked = [one for one in others if one.case.id not in both and peers.is_whole(one)]
         ours: list[str] = []
         theirs: list[str] = []
         for one in asked[:WITNESSES]:
-            with_us, with_them = _agree(facts, one), _agree(reference, one)
+            with_us, with_them = (
+                _agree(facts, one, context.limits),
+                _agree(reference, one, context.limits),
+            )
             if with_us != with_them:
                 (ours if with_us else theirs).append(one.case.id)
         return cls(facts, reference, ours, theirs)
@@ -102,5 +107,5 @@ class Sides:
         )
 
 
-def _agree(facts: Facts, other: Facts) -> bool:
-    return judged(compare(facts, other))[0] is Outcome.PASS
+def _agree(facts: Facts, other: Facts, limits: Table) -> bool:
+    return judged(compare(facts, other, limits))[0] is Outcome.PASS

@@ -7,10 +7,9 @@ that the trainer started from is there once, and has its shape.
 
 from __future__ import annotations
 
-from sweep.checks import thresholds
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.differences import Series, in_common, series
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError
 from sweep.facts import ExportFacts, Facts, Step
 
@@ -18,7 +17,7 @@ LIMITED = ("loss",)
 """What may have a threshold."""
 
 
-def check(facts: Facts, _: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with the loss of the export; None where nobody asked for one."""
     export = facts.export
     if export is None or not facts.launches:
@@ -28,16 +27,16 @@ def check(facts: Facts, _: Context) -> Finding | None:
     if export.problems:
         more = f" ({len(export.problems)} such findings)" if len(export.problems) > 1 else ""
         return _failed(f"the exported checkpoint: {export.problems[0]}{more}", facts)
-    return _compared(facts, export)
+    return _compared(facts, export, context.limits)
 
 
-def _compared(facts: Facts, export: ExportFacts) -> Finding:
+def _compared(facts: Facts, export: ExportFacts, limits: Table) -> Finding:
     compared = series_of(facts)
     if compared is None:
         return _unseen(f"there is no loss of step {export.step} to compare")
     metrics = {"export/loss_delta": compared.largest}
     try:
-        limit = thresholds.of_case("export", LIMITED, facts.case)
+        limit = limits.of_case("export", LIMITED, facts.case)
     except RequestError as error:  # no threshold for this device and dtype
         return _unseen(str(error), metrics)
     if compared.first_beyond(limit) is not None:

@@ -14,6 +14,7 @@ from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.comparison import LIMITED as COMPARED
 from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Pair, Series, series
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Metrics, OracleFacts
 
@@ -71,7 +72,7 @@ class Opinion(Comparison):
         return "; ".join(filter(None, said))
 
 
-def check(facts: Facts, _: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with the oracle's answer; None where the trainer's adapter does not ask for one."""
     opinion = facts.oracle
     if opinion is None or not facts.launches:
@@ -81,27 +82,28 @@ def check(facts: Facts, _: Context) -> Finding | None:
         said = opinion.reason if opinion.is_wrong else f"not compared: {opinion.reason}"
         return Finding(check="oracle", outcome=outcome, message=said,
                        advisory=not opinion.is_wrong)  # fmt: skip
-    return _judged(facts, _opinion(facts, opinion), opinion)
+    return _judged(facts, _opinion(facts, opinion, context.limits), opinion)
 
 
-def series_of(facts: Facts) -> list[Series]:
+def series_of(facts: Facts, limits: Table) -> list[Series]:
     """What is compared with the oracle's figures; empty where it has none."""
     opinion = facts.oracle
     if opinion is None or not opinion.steps or not facts.launches:
         return []
-    return _opinion(facts, opinion).series
+    return _opinion(facts, opinion, limits).series
 
 
-def _opinion(facts: Facts, opinion: OracleFacts) -> Opinion:
-    return Opinion(facts, _as_case(facts, opinion), NAME, "oracle")
+def _opinion(facts: Facts, opinion: OracleFacts, limits: Table) -> Opinion:
+    return Opinion(facts, _as_case(facts, opinion), NAME, "oracle", limits)
 
 
 def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:
     try:
         wrong = (
             other_documents(opinion) or compared.other_tokens() or compared.too_far()
-            if compared.pairs else "no step in common with the oracle"
-        )  # fmt: skip
+            if compared.pairs
+            else "no step in common with the oracle"
+        )
         margin = compared.margin() if wrong else None
     except RequestError as error:  # no threshold for this device and dtype
         return Finding(check="oracle", outcome=Outcome.INCONCLUSIVE, advisory=True,

@@ -31,8 +31,11 @@ def leaves(value: Any, prefix: str = "") -> set[str]:
     names: set[str] = set()
     for one in fields(value):
         inner = getattr(value, one.name)
-        names |= leaves(inner, f"{prefix}{one.name}.") if is_dataclass(inner) else (
-            {f"{prefix}{one.name}"})  # fmt: skip
+        names |= (
+            leaves(inner, f"{prefix}{one.name}.")
+            if is_dataclass(inner)
+            else ({f"{prefix}{one.name}"})
+        )
     return names
 
 
