@@ -39,7 +39,7 @@ def test_the_next_loss_passes_and_says_how_far_it_is(make_facts: Make) -> None:
     assert finding.metrics["export/loss_delta"] == pytest.approx(1e-7, rel=1e-3)
 
 
-@pytest.mark.parametrize("loss", [2.50001, float("nan")])
+@pytest.mark.parametrize("loss", [2.5001, float("nan")])
 def test_another_loss_fails(make_facts: Make, loss: float) -> None:
     finding = judged(make_facts, step=5, loss=loss)
     assert finding is not None

@@ -70,8 +70,8 @@ def test_a_figure_that_is_off_fails(make_facts: Make, changes: dict[str, Any], s
 
 def test_a_figure_that_is_off_says_its_threshold_and_how_far_beyond(make_facts: Make) -> None:
     finding = judged(make_facts, {2: {"loss": 6.06}}, {})
-    assert "threshold 1.0e-06 relative (docs/oracle.md" in finding.message
-    assert finding.margin == pytest.approx(1e4, rel=0.01)
+    assert "threshold 1.3e-06 relative (calibrated: correct at most" in finding.message
+    assert finding.margin == pytest.approx(0.01 / 1.26e-6, rel=0.01)
 
 
 def test_the_auxiliary_loss_is_compared_where_it_is_reported(make_facts: Make) -> None:
