@@ -54,7 +54,7 @@ def frame(name: str) -> str:
 
 def of_rank(log: str, rank: int) -> str:
     """The same log as another process would have written it, through torchrun."""
-    log = re.sub(r"(?<=\d )\d+(?= torch/)", str(70000 + rank), log)
+    log = re.sub(r"(?<=\d )\d+(?= \S+:\d+\])", str(70000 + rank), log)
     lines = log.replace("[rank0]:", f"[rank{rank}]:").splitlines()
     return "\n".join(f"[default{rank}]:{line}" for line in lines)
 
