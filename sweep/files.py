@@ -15,7 +15,7 @@ from sweep.errors import RequestError
 
 
 def conf_dir() -> Path:
-    """The folder of configuration: inside the installed package, or beside it in a source tree."""
+    """The folder of configuration: inside the installed package, or next to it in a source tree."""
     here = Path(__file__).resolve().parent
     installed = here / "conf"
     return installed if installed.is_dir() else here.parent / "conf"
