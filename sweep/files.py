@@ -45,7 +45,7 @@ class ConfDirs:
     @classmethod
     def having(cls, own: str | None) -> ConfDirs:
         """`conf/` and the folder that --config-dir names; None: `conf/` alone."""
-        return cls(None if own is None else Path(own))
+        return cls(None if own is None else Path(own).absolute())
 
     def files(self, *names: str) -> list[Path]:
         """The files of these names, folder by folder; all but the first may be missing."""
