@@ -40,6 +40,8 @@ def _compared(facts: Facts, export: ExportFacts, limits: Table) -> Finding:
     except RequestError as error:  # no threshold for this device and dtype
         return _unseen(str(error), metrics)
     if compared.first_beyond(limit) is not None:
+        if _is_off_from_the_start(facts, limit):
+            return _unseen("the trainer's loss is not the oracle's at its first step", metrics)
         return _failed(_said(compared, limit, export), facts, metrics, compared.margin(limit))
     return Finding(check="export", outcome=Outcome.PASS, metrics=metrics)
 
@@ -51,6 +53,12 @@ def series_of(facts: Facts) -> Series | None:
         return None
     pairs = in_common(facts.steps, [Step(step=export.step, loss=export.loss)])
     return series("loss", lambda step: step.loss, pairs) if pairs else None
+
+
+def _is_off_from_the_start(facts: Facts, limit: Threshold) -> bool:
+    """Whether the trainer's loss is another one before it has trained: the check oracle says so."""
+    pairs = in_common(facts.steps[:1], facts.oracle.steps if facts.oracle else [])
+    return bool(pairs) and series("loss", lambda step: step.loss, pairs).largest > limit.value
 
 
 def _said(compared: Series, limit: Threshold, export: ExportFacts) -> str:

@@ -12,7 +12,7 @@ import pytest
 from sweep import trainers
 from sweep.checks import Context, Finding, Outcome, export
 from sweep.errors import RequestError
-from sweep.facts import ExportFacts, Facts, LaunchFacts
+from sweep.facts import ExportFacts, Facts, LaunchFacts, OracleFacts, Step
 from sweep.run import consult, exported
 from sweep.schema import Settings, TrainerConf
 from sweep.trainers.base import Command, Launch, exports_at
@@ -48,6 +48,19 @@ def test_another_loss_fails(make_facts: Make, loss: float) -> None:
     assert "step 5: loss is 2.5" in finding.message
     assert finding.margin is not None
     assert finding.margin > 1
+
+
+@pytest.mark.parametrize(("first", "outcome"), [(2.9, Outcome.FAIL), (2.8, Outcome.INCONCLUSIVE)])
+def test_a_loss_that_is_another_from_the_start_says_nothing_of_the_export(
+    make_facts: Make, first: float, outcome: Outcome
+) -> None:
+    facts = make_facts()
+    facts.export = ExportFacts(step=5, loss=2.6)
+    facts.oracle = OracleFacts(steps=[Step(step=1, loss=first)])
+    finding = export.check(facts, Context())
+    assert finding is not None
+    assert finding.outcome is outcome
+    assert ("is not the oracle's at its first step" in finding.message) == (first != 2.9)
 
 
 def test_what_the_files_lack_fails_whatever_the_loss(make_facts: Make) -> None:
