@@ -18,7 +18,7 @@ from sweep.schema import Settings
 NOT_COMPUTED = (
     "launch",  # how the trainer is started, for how long, beside how many others
     "noise",  # how often it is started again
-    "outputs", "sweep_id", "case_id", "gpus",  # where it runs
+    "outputs", "sweep_id", "case_id", "gpus", "replay",  # where it runs
     "suite", "shard", "resume_sweep", "rerun", "references", "host_gone",  # about the sweep
     "plan", "detach",
     "trainer.project", "trainer.python",  # where its code is; which code it was is provenance

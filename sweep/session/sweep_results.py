@@ -47,8 +47,11 @@ class SweepResults:
             elif why:
                 self._keep(replace(self._result(one, None), judgement=unreadable(one.case, why)))
 
-    def conclude(self, one: Planned, facts: Facts | None) -> None:
-        """The case has ended, and left these facts; None if it was stopped before it left any."""
+    def conclude(self, one: Planned, facts: Facts | None, again: bool = False) -> None:
+        """The case has ended, and left these facts; None if it was stopped before it left any.
+
+        `again`: it had ended before, and was started once more to settle a tie.
+        """
         if facts is None:
             self.progress.ended(one.case.id, "interrupted")
             return
@@ -57,7 +60,7 @@ class SweepResults:
             self.progress.ended(one.case.id, "interrupted")
         else:
             self._keep(result)
-        self._store.record(result)
+        self._store.record(result, again)
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
