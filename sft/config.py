@@ -110,6 +110,10 @@ class CheckpointConfig:
     """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
     resume_from: str | None = None
     """A saved checkpoint's folder to go on from."""
+
+
+@dataclass
+class ResumeConfig:
     allow: list[str] = field(default_factory=list)
     """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
 
@@ -132,6 +136,7 @@ class Config:
     layout: LayoutConfig = field(default_factory=LayoutConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
     choices: ChoicesConfig = field(default_factory=ChoicesConfig)
     steps: int = 5
     seed: int = 0
