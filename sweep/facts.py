@@ -1,4 +1,6 @@
-"""What happened, as JSON on disk: the source of truth, written once and never again.
+"""What happened, as JSON on disk: the source of truth.
+
+What is known of a launch is never changed; settling a tie adds one launch more.
 
 Nothing here judges. Figures that are not finite are kept as Python's JSON writes them.
 """

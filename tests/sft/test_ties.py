@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import tiny_models
+from scripts import tie_bound
 from sft.config import ChoicesConfig, Config, DataConfig, MemoryConfig, ModelConfig
 from sft.context import choices, ties
 from sft.errors import ConfigError
@@ -126,6 +127,17 @@ def test_choices_are_refused_where_there_are_none_or_they_are_damaged(tmp_path: 
     (tmp_path / "rank-0.safetensors").write_bytes(b"x" * 20)
     with pytest.raises(ConfigError, match="is damaged"):
         ties.read(tmp_path)
+
+
+def test_margins_are_compared_where_both_runs_picked_the_same() -> None:
+    def kept(margins: list[float], picked: list[list[int]]) -> ties.Choices:
+        bits = torch.tensor(picked, dtype=torch.uint8)
+        return torch.tensor([3, 5, 9])[: len(margins)], torch.tensor(margins), bits
+
+    ours = kept([0.5, 0.25, 0.0], [[1, 0], [2, 0], [4, 0]])
+    theirs = kept([0.5, 0.125], [[1], [2]])  # fewer candidates, and one choice that was not close
+    assert tie_bound.differences(ours, theirs) == [0.0, 0.125]
+    assert tie_bound.differences(ours, kept([0.75, 0.125], [[1], [3]])) == [0.25]
 
 
 def test_places_of_all_ranks_are_those_of_one_process(
