@@ -35,7 +35,7 @@ from sweep.case.folder import this_driver
 from sweep.case.labels import Case
 from sweep.facts import Facts, LaunchFacts, Metrics, Step
 from sweep.facts import save as save_facts
-from sweep.files import conf_dir, write_json
+from sweep.files import ConfDirs, conf_dir, write_json
 from sweep.plan import suite
 from sweep.report import Result
 from sweep.session.rejudge import judge_recorded
@@ -67,12 +67,23 @@ def facts_of(case: Case, sweep_id: str, started: float) -> Facts:
     digests = [uuid.uuid5(uuid.NAMESPACE_OID, f"{case.arch}{rank}").hex for rank in range(RANKS)]
     counters = {f"counter_{number}": list(range(RANKS)) for number in range(12)}
     steps = [
-        Step(step=n, loss=8 - n / 10, grad_norm=1.0, lr=1e-4, tokens=2048, step_seconds=0.5,
-             peak_memory_gib=1.0, params_moved=1.0, batch_digests=digests, rng_digests=digests,
-             global_batch_digest=f"{case.arch}{n}", counters=counters,
-             grad_norm_groups=dict.fromkeys(["attention", "embedding", "head", "norm"], 0.5))
+        Step(
+            step=n,
+            loss=8 - n / 10,
+            grad_norm=1.0,
+            lr=1e-4,
+            tokens=2048,
+            step_seconds=0.5,
+            peak_memory_gib=1.0,
+            params_moved=1.0,
+            batch_digests=digests,
+            rng_digests=digests,
+            global_batch_digest=f"{case.arch}{n}",
+            counters=counters,
+            grad_norm_groups=dict.fromkeys(["attention", "embedding", "head", "norm"], 0.5),
+        )
         for n in range(1, 9)
-    ]  # fmt: skip
+    ]
     launch = LaunchFacts(
         name="train", directory="launches/1_train", argv=["torchrun"], first_step=1, last_step=8,
         exit_code=0, limit_seconds=900, started=started, seconds=30, first_step_seconds=9.0,
@@ -88,10 +99,17 @@ def record(outputs: Path, night: int) -> None:
     sweep_id = time.strftime("%Y%m%d-%H%M%S", time.gmtime(began))
     folder = outputs / sweep_id
     planned = cases()
-    write_json(folder / "sweep.json", {
-        "sweep_id": sweep_id, "experiment": "nightly", "started": began, "environment": {},
-        "driver": this_driver(), "cases": [case.id for case in planned],
-    })  # fmt: skip
+    write_json(
+        folder / "sweep.json",
+        {
+            "sweep_id": sweep_id,
+            "experiment": "nightly",
+            "started": began,
+            "environment": {},
+            "driver": this_driver(),
+            "cases": [case.id for case in planned],
+        },
+    )
     writer = Writer(Location.at(outputs), folder, patience=1000)
     results = list(_results(planned, folder, began))
     for result in results:
@@ -112,8 +130,10 @@ def _results(planned: list[Case], folder: Path, began: float) -> Iterator[Result
 def copy_nights(database: Path) -> int:
     """The rows of all runs again and again, a day earlier each; returns how many runs there are."""
     with sqlite3.connect(database) as store:
-        columns = {table: [row[1] for row in store.execute(f"pragma table_info({table})")]
-                   for table in ("runs", *TABLES)}  # fmt: skip
+        columns = {
+            table: [row[1] for row in store.execute(f"pragma table_info({table})")]
+            for table in ("runs", *TABLES)
+        }
         runs = store.execute("select * from runs").fetchall()
         rows = {table: store.execute(f"select * from {table}").fetchall() for table in TABLES}
         for night in itertools.count(1):
@@ -121,8 +141,10 @@ def copy_nights(database: Path) -> int:
                 break
             names = {run[columns["runs"].index("run_uuid")]: uuid.uuid4().hex for run in runs}
             for table, copied in {"runs": runs, **rows}.items():
-                changed = [_earlier(dict(zip(columns[table], row, strict=True)), names, night)
-                           for row in copied]  # fmt: skip
+                changed = [
+                    _earlier(dict(zip(columns[table], row, strict=True)), names, night)
+                    for row in copied
+                ]
                 store.executemany(
                     f"insert into {table} ({','.join(columns[table])})"
                     f" values ({','.join('?' * len(columns[table]))})",
@@ -148,7 +170,7 @@ def judge(outputs: Path) -> float:
     began = time.perf_counter()
     reader = Reader.at(outputs)
     sweep = reader.find("latest")
-    results = judge_recorded(reader, sweep, outputs / sweep.sweep_id)
+    results = judge_recorded(reader, sweep, outputs / sweep.sweep_id, ConfDirs())
     assert len(results) == len(cases())
     return time.perf_counter() - began
 

@@ -55,8 +55,10 @@ def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], li
     server = warm.Server(program, env, folder / "server.log")
     try:
         first = run(settings, folder / "first", server.address)
-        print(f"server and its first launch: {time.monotonic() - started:.1f} s, CPU-seconds "
-              f"{server_seconds(server):.1f} and {first.cpu_seconds:.1f}")  # fmt: skip
+        print(
+            f"server and its first launch: {time.monotonic() - started:.1f} s, CPU-seconds "
+            f"{server_seconds(server):.1f} and {first.cpu_seconds:.1f}"
+        )
         for arch in asked.arch:
             settings = settings_for(asked, arch)
             for number in range(asked.repeats):
@@ -91,8 +93,11 @@ def run(settings: Settings, directory: Path, server: str | None) -> LaunchFacts:
     )
     if done.exit_code != 0:
         raise SystemExit(f"{directory.name} failed:\n{done.rank_tail}\n{done.log_tail}")
-    print(f"{directory.name}: {done.first_step_seconds:.1f} s to the first step, "
-          f"{done.seconds:.1f} s, {done.cpu_seconds:.1f} CPU-seconds", flush=True)  # fmt: skip
+    print(
+        f"{directory.name}: {done.first_step_seconds:.1f} s to the first step, "
+        f"{done.seconds:.1f} s, {done.cpu_seconds:.1f} CPU-seconds",
+        flush=True,
+    )
     return done
 
 

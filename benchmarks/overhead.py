@@ -60,8 +60,11 @@ def overhead(cases: int) -> float:
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
         _reap()
-        launches = [launch["cpu_seconds"] for path in Path(outputs).glob("*/*/facts.json")
-                    for launch in json.loads(path.read_text())["launches"]]  # fmt: skip
+        launches = [
+            launch["cpu_seconds"]
+            for path in Path(outputs).glob("*/*/facts.json")
+            for launch in json.loads(path.read_text())["launches"]
+        ]
         return _cpu_seconds() - before - sum(launches)
 
 

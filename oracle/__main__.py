@@ -17,6 +17,7 @@ from typing import Any
 from oracle import batches, source, ties
 from oracle import settings as settings_file
 from oracle.errors import OracleError
+from oracle.plain import hide_kernels
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,4 +80,5 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    hide_kernels()
     sys.exit(main())

@@ -14,10 +14,11 @@ from sweep.case.folder import find, read_plan
 from sweep.checks import thresholds
 from sweep.checks.comparison import AFTER, Comparison
 from sweep.checks.differences import Series, series
+from sweep.checks.thresholds import Table
 from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, SWEEP, Usage
 from sweep.errors import RequestError
-from sweep.files import write_text
+from sweep.files import ConfDirs, write_text
 from sweep.report import Result
 from sweep.report.markdown import table
 from sweep.report.result import reference_of
@@ -49,12 +50,13 @@ most {after:g}). Such a layout runs once more with the same choices, and all its
 """
 
 
-def rows(results: Sequence[Result]) -> Iterator[list[str]]:
+def rows(results: Sequence[Result], limits: Table) -> Iterator[list[str]]:
     """A row for each case that is compared with another one of the sweep."""
     for result in results:
         reference = reference_of(result, results)
         if result.facts and reference and reference.facts:
-            yield row(Comparison(result.facts, reference.facts, reference.case.id, "parity"))
+            name = reference.case.id
+            yield row(Comparison(result.facts, reference.facts, name, "parity", limits))
 
 
 def row(compared: Comparison) -> list[str]:
@@ -78,7 +80,7 @@ def another_choice(compared: Comparison) -> str:
     return f"from step {loss.points[0].step}: loss {size(loss)}"
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[Result], limits: Table) -> str:
     """The page, in Markdown; raises RequestError where no case ran."""
     facts = next((result.facts for result in results if result.facts), None)
     if facts is None:
@@ -86,18 +88,19 @@ def page(results: Sequence[Result]) -> str:
     qwen4_exp = facts.case.model_copy(update={"arch": "qwen4_exp"})
     return PAGE.format(
         versions=", ".join(f"{name} {facts.environment.get(name)}" for name in VERSIONS),
-        loss=thresholds.of_case("parity", ["loss"], facts.case).value,
-        kinked=thresholds.of_case("parity", ["grad_norm"], qwen4_exp).value,
-        embeddings=thresholds.of_case("parity", ["grad_norm_embedding"], qwen4_exp).value,
-        after=thresholds.of_case("parity", [AFTER], facts.case).value,
-        table="\n".join(table(HEAD, sorted(rows(results)))),
+        loss=limits.of_case("parity", ["loss"], facts.case).value,
+        kinked=limits.of_case("parity", ["grad_norm"], qwen4_exp).value,
+        embeddings=limits.of_case("parity", ["grad_norm_embedding"], qwen4_exp).value,
+        after=limits.of_case("parity", [AFTER], facts.case).value,
+        table="\n".join(table(HEAD, sorted(rows(results, limits)))),
     )
 
 
-def main(values: dict[str, str]) -> int:
+def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Write the page; returns the exit code."""
     folder = find(Path(values["outputs"]), values["sweep"])
-    write_text(DOC, page(load_all(folder / case_id for case_id in read_plan(folder)["cases"])))
+    results = load_all((folder / case_id for case_id in read_plan(folder)["cases"]), conf)
+    write_text(DOC, page(results, thresholds.table(conf)))
     print(f"written: {DOC}")
     return 0
 

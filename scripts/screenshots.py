@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sweep.case.folder import find
+from sweep.files import ConfDirs
 from sweep.report import PLOT, Result
 from sweep.report.result import reference_of
 from sweep.report.runs import Run, overlay_address
@@ -44,7 +45,7 @@ def main() -> int:
         return 2
     outputs = asked.outputs
     folder = find(outputs, asked.sweep)
-    results = load_all(sorted(path.parent for path in folder.glob("*/case.json")))
+    results = load_all(sorted(path.parent for path in folder.glob("*/case.json")), ConfDirs())
     failed = next(result for result in results if _is_meant(result, asked.case))
     IMAGES.mkdir(parents=True, exist_ok=True)
     with browser(1100, 640) as driver:

@@ -13,6 +13,7 @@ from sweep.checks import cost
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.report.markdown import table
 from sweep.store import CaseRecord, Reader, SweepRecord
 
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return arguments.run(USAGE, _print, argv)
 
 
-def _print(values: dict[str, str]) -> int:
+def _print(values: dict[str, str], _: ConfDirs) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
     cases = reader.cases(sweep)

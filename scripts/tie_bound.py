@@ -12,11 +12,12 @@ from pathlib import Path
 
 from sft.context import ties
 from sweep.case.folder import find, read_plan
-from sweep.checks import agreement, peers
+from sweep.checks import agreement, peers, thresholds
 from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, SWEEP, Usage
 from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.report import Result
 from sweep.session.results import load_all
 from sweep.trainers.base import CHOICES
@@ -29,12 +30,13 @@ USAGE = Usage(
 
 def rows(results: Sequence[Result]) -> Iterator[tuple[str, int, float]]:
     """Each case with how many margins were compared with the plainest case's, and the largest."""
+    limits = thresholds.table(ConfDirs())
     sweep = {one.case.id: one.facts for one in results if one.facts and not one.case.fault}
     for result in results:
         facts = sweep.get(result.case.id)
         plain = peers.plainest(facts, sweep) if facts else None
         if facts and plain and all(one.launches[0].keeps_choices for one in (facts, plain)):
-            alike = [ours.step for ours, _ in agreement.compare(facts, plain).alike]
+            alike = [ours.step for ours, _ in agreement.compare(facts, plain, limits).alike]
             ours, theirs = (_choices(result.folder.parent, one) for one in (facts, plain))
             found = [x for key in ours.keys() & theirs.keys() if key[0] in alike
                      for x in differences(ours[key], theirs[key])]  # fmt: skip

@@ -37,8 +37,10 @@ def main(python: str) -> int:
         mock.patch("sweep.trainers.torchtitan.find_spec"),
     ):
         cases = written(list(MODELS), Path(folder), "trainer=torchtitan", "scale=nano")
-        commands = [(name, command.argv[command.argv.index("torchtitan.train") + 1 :])
-                 for name, command, _ in cases]  # fmt: skip
+        commands = [
+            (name, command.argv[command.argv.index("torchtitan.train") + 1 :])
+            for name, command, _ in cases
+        ]
     lines = "".join(json.dumps(argv) + "\n" for argv in commands)
     return subprocess.run([python, "-c", READ], input=lines, text=True).returncode
 

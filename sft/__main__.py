@@ -22,10 +22,11 @@ def main() -> int:
         "config", type=Path, nargs="?", help="JSON file, see sft/config.py for its keys"
     )
     parser.add_argument(
-        "--check", action="store_true",
+        "--check",
+        action="store_true",
         help="do not train: say what would be refused of a JSON list of configs, from standard"
         " input without a file (sft/check.py)",
-    )  # fmt: skip
+    )
     arguments = parser.parse_args()
     if arguments.config is None and not arguments.check:
         parser.error("name a JSON file to train as it says")

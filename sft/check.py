@@ -88,5 +88,5 @@ def parsed(text: str) -> config.Config:
 @cache
 def assumption(text: str) -> Assumed:
     """What JSON holds under `assume`; raises `ConfigError`."""
-    found: Assuming = config.typed(SCHEMA, json.loads(text), "configuration")
-    return found.assume
+    assuming: Assuming = config.typed(SCHEMA, json.loads(text), "configuration")
+    return assuming.assume

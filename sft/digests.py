@@ -16,20 +16,20 @@ FILE = "SHA256SUMS"
 
 def write(folder: Path, ranks: Ranks) -> None:
     """Write the digests of all files in a folder; what has them is whole."""
-    found = digests(folder, ranks)
+    ours = digests(folder, ranks)
     if ranks.rank == 0:
-        lines = [f"{digest}  {name}\n" for name, digest in found.items()]
+        lines = [f"{digest}  {name}\n" for name, digest in ours.items()]
         (folder / FILE).write_text("".join(lines), encoding="utf-8")
 
 
 def check(folder: Path, ranks: Ranks) -> None:
     """Read all files again; raises `ConfigError`, on every rank, where one is not as it was."""
-    found = digests(folder, ranks)
+    ours = digests(folder, ranks)
     written = read(folder / FILE)
-    for name in sorted(found.keys() | written.keys()):
-        if name not in found:
+    for name in sorted(ours.keys() | written.keys()):
+        if name not in ours:
             raise ConfigError(f"{folder} lacks {name}; resume from another step")
-        if found[name] != written.get(name):
+        if ours[name] != written.get(name):
             raise ConfigError(
                 f"{folder / name} is not as it was saved: its digest is not the one in {FILE}; "
                 "resume from another step"

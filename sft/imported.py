@@ -28,8 +28,10 @@ def note(packages: Sequence[str] = PACKAGES) -> None:
 def digest(packages: Sequence[str] = PACKAGES) -> str:
     """Of all files of the packages: as imported, else as they would be imported now."""
     note(packages)
-    files = (f"{name}\0{_noted.get(str(path)) or _digest(path.read_bytes())}"
-             for name, path in _files(packages))  # fmt: skip
+    files = (
+        f"{name}\0{_noted.get(str(path)) or _digest(path.read_bytes())}"
+        for name, path in _files(packages)
+    )
     return _digest("\0".join(files).encode())
 
 

@@ -145,7 +145,7 @@ class Trainer:
             batch = batch | {"places": self.places(batch["padding"])}
         if self.config.data.packed:
             return split(batch, self.config.data.micro_batch)
-        return (one for row in split(batch, 1) for one in data.unpacked(row))
+        return (document for row in split(batch, 1) for document in data.unpacked(row))
 
     def places(self, padding: Tensor) -> Tensor:
         """[rows, seq] a number for each token of the global batch, -1 for padding.
@@ -232,14 +232,16 @@ def untrained(model: nn.Module) -> list[Tensor]:
 
     Whole, also where FSDP shards a frozen parameter: the same in every layout.
     """
-    return [shards.whole(found) for module in model.modules() for found in _untrained(module)]
+    return [shards.whole(tensor) for module in model.modules() for tensor in _untrained(module)]
 
 
 def _untrained(module: nn.Module) -> Iterator[Tensor]:
     for name, buffer in module.named_buffers(recurse=False):
         if name not in module._non_persistent_buffers_set:
             yield buffer
-    yield from (one for one in module.parameters(recurse=False) if not one.requires_grad)
+    yield from (
+        parameter for parameter in module.parameters(recurse=False) if not parameter.requires_grad
+    )
 
 
 def over_ranks(counts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def one_dtype_a_group(model: PreTrainedModel) -> None:
         modules[name] for name, style in plan if style == "keep_full_weight" and name in modules
     ]
     for members in (*([module] for module in modules.values()), tail):
-        parameters = (one for member in members for one in member.parameters())
+        parameters = (parameter for member in members for parameter in member.parameters())
         if any(parameter.dtype == model.dtype for parameter in parameters):
             for member in members:
                 cast_own(member, model.dtype)

@@ -24,10 +24,10 @@ TABLE = re.compile(r"(.*\.ngram_embedding\.)weight")
 def reload(model: nn.Module, folder: Path) -> list[str]:
     """Read this rank's rows of sharded tables again; returns the tables' names."""
     tables = {name: x for name, x in model.named_parameters() if isinstance(x, DTensor)}
-    found = {name: match[1] for name in tables if (match := TABLE.fullmatch(name))}
-    for name, prefix in found.items():
+    numbers = {name: match[1] for name in tables if (match := TABLE.fullmatch(name))}
+    for name, prefix in numbers.items():
         read_rows(tables[name], parts(folder, prefix))
-    return list(found)
+    return list(numbers)
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, Usage
+from sweep.files import ConfDirs
 from sweep.store import Reader, SweepRecord
 from sweep.store.reader import BASELINE, PINNED
 
@@ -39,8 +40,11 @@ def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
 
     Shards of a night, which have no case in common, are pinned beside each other.
     """
-    pinned = [earlier for earlier in reader.pinned_sweeps(sweep.experiment)
-              if earlier.run_id != sweep.run_id]  # fmt: skip
+    pinned = [
+        earlier
+        for earlier in reader.pinned_sweeps(sweep.experiment)
+        if earlier.run_id != sweep.run_id
+    ]
     others = list(reader.like(sweep, pinned))
     # Pinned first: if we are killed in between, there are two and not none.
     with reader.location.writing(f"pin {sweep.sweep_id}"):
@@ -67,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return arguments.run(USAGES[word], ACTIONS[word], argv)
 
 
-def _pin(values: Values) -> int:
+def _pin(values: Values, _: ConfDirs) -> int:
     reader = Reader.at(Path(values["outputs"]))
     sweep = reader.find(values["sweep"], values.get("experiment"))
     before = pin(reader, sweep)
@@ -76,7 +80,7 @@ def _pin(values: Values) -> int:
     return 0
 
 
-def _unpin(values: Values) -> int:
+def _unpin(values: Values, _: ConfDirs) -> int:
     reader = Reader.at(Path(values["outputs"]))
     pinned = reader.pinned_sweeps(values.get("experiment"))
     unpin(reader, pinned)
@@ -84,7 +88,7 @@ def _unpin(values: Values) -> int:
     return 0
 
 
-def _show(values: Values) -> int:
+def _show(values: Values, _: ConfDirs) -> int:
     _list("pinned ", Reader.at(Path(values["outputs"])).pinned_sweeps(values.get("experiment")))
     return 0
 
@@ -101,7 +105,7 @@ def _said(sweep: SweepRecord) -> str:
     return f"{sweep.sweep_id} of {sweep.experiment} (git_sha {sha}, {sweep.status.lower()})"
 
 
-ACTIONS: dict[str, Callable[[dict[str, str]], int]] = {
+ACTIONS: dict[str, Callable[[Values, ConfDirs], int]] = {
     "pin": _pin, "unpin": _unpin, "show": _show,
 }  # fmt: skip
 

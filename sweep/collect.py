@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from sweep.case import folder
@@ -11,6 +12,7 @@ from sweep.case.machine import Machine
 from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, SWEEP, Argument, Usage
 from sweep.errors import RequestError
+from sweep.files import ConfDirs
 from sweep.plan.earlier import Earlier, check_ended
 from sweep.session.driver import Session
 from sweep.slurm.cluster import UNKNOWN, Queue
@@ -31,7 +33,7 @@ USAGE = Usage(
 )
 
 
-def main(values: dict[str, str]) -> int:
+def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Collect, report, and return the exit code: 3 while cases run and none has failed."""
     if values["wait"] not in ("true", "false"):
         raise RequestError(f"wait={values['wait']}: say true or false")
@@ -45,6 +47,8 @@ def main(values: dict[str, str]) -> int:
     check_ended(sweep_folder)
     plan = folder.read_plan(sweep_folder)
     planned = folder.planned_in(sweep_folder)
+    if conf.own is not None:  # else as they were submitted
+        planned = [replace(case, config_dir=str(conf.own)) for case in planned]
     machine = Machine.having(planned[0].case.device)
     session = Session.begin(
         planned, machine, str(plan["experiment"]), Earlier(sweep_folder, reruns=False)

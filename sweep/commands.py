@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from sweep.files import config_dir_of, own_conf_dir
+from sweep.files import config_dir_of
 
 
 def spelled(module: str, words: Iterable[str], config_dir: str | None = None) -> str:
-    """`python -m module words`, quoted, with the folder of one's own that this command has."""
-    own = own_conf_dir() if config_dir is None else config_dir
-    more = [] if own is None else ["--config-dir", str(own)]
+    """`python -m module words`, quoted; `config_dir`: the user's folder of configuration."""
+    more = [] if config_dir is None else ["--config-dir", config_dir]
     return shlex.join(["python", "-m", module, *more, *words])
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from sweep.case.labels import Case
 from sweep.errors import RequestError, refusing, unknown
-from sweep.files import choices_of
+from sweep.files import ConfDirs
 
 
 def read(path: Path, parse: Callable[[str], Any] = yaml.safe_load) -> Any:
@@ -51,10 +58,10 @@ class OfCases(BaseModel):
 
     @field_validator("case")
     @classmethod
-    def _is_of_an_arch(cls, value: str) -> str:
-        """An id begins with its arch: one that is written out must be there."""
-        arch = value.partition("-")[0]
-        if not set(arch) & set(GLOB) and arch not in (archs := choices_of("arch")):
+    def _is_of_an_arch(cls, value: str, info: ValidationInfo) -> str:
+        """An id begins with its arch: one that is written out must be among the context's."""
+        arch, archs = value.partition("-")[0], info.context or ()
+        if not set(arch) & set(GLOB) and arch not in archs:
             raise ValueError(unknown("arch", arch, archs))
         return value
 
@@ -66,24 +73,27 @@ class OfCases(BaseModel):
 Entry = TypeVar("Entry", bound=OfCases)
 
 
-def entries(paths: Iterable[Path], kind: type[Entry]) -> list[Entry]:
-    """All entries of the files; raises RequestError with the line of what is wrong."""
-    return [entry for path in paths for entry in _in_file(path, kind)]
-
-
 @cache
-def _in_file(path: Path, kind: type[Any]) -> list[Any]:
+def entries(conf: ConfDirs, name: str, kind: type[Entry]) -> Sequence[Entry]:
+    """All entries of the files of that name; raises RequestError with the line of what is wrong."""
+    archs = conf.choices_of("arch")
+    return [entry for path in conf.files(name) for entry in _in_file(path, kind, archs)]
+
+
+def _in_file(path: Path, kind: type[Entry], archs: Sequence[str]) -> list[Entry]:
     values, node = read(path), read(path, yaml.compose)
     if not isinstance(values, list) or not isinstance(node, yaml.SequenceNode):
         raise RequestError(f"{path}: say a list of entries, or [] for none")
     lines = [item.start_mark.line + 1 for item in node.value]
-    return [_entry(path, line, value, kind) for line, value in zip(lines, values, strict=True)]
+    return [
+        _entry(path, line, value, kind, archs) for line, value in zip(lines, values, strict=True)
+    ]
 
 
-def _entry(path: Path, line: int, value: Any, kind: type[Any]) -> Any:
+def _entry(path: Path, line: int, value: Any, kind: type[Entry], archs: Sequence[str]) -> Entry:
     where, keys = f"{path}: line {line}", [key for key in kind.model_fields if key != "place"]
     if not isinstance(value, dict) or "place" in value:
         raise RequestError(f"{where}: say {', '.join(keys)} alone")
     with refusing(where):
         place = f"{path.parent.name}/{path.name} line {line}"
-        return kind.model_validate({**value, "place": place})
+        return kind.model_validate({**value, "place": place}, context=archs)

@@ -98,7 +98,7 @@ class CompilerFacts(BaseModel):
     @property
     def recompile_count(self) -> int:
         """Recompiles of one rank: where ranks differ, of the one with the most of each."""
-        return sum(max(one.ranks.values()) for one in self.recompiles)
+        return sum(max(recompile.ranks.values()) for recompile in self.recompiles)
 
 
 class LaunchFacts(BaseModel):
@@ -203,7 +203,7 @@ class Facts(BaseModel):
 
     def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
         """The launch and its repeats."""
-        return [launch, *(one for one in self.launches if one.repeats == launch.name)]
+        return [launch, *(other for other in self.launches if other.repeats == launch.name)]
 
     @property
     def compile_seconds(self) -> float | None:
@@ -222,14 +222,16 @@ class Facts(BaseModel):
 
     def _counted(self, name: str) -> list[float]:
         """A counter of each rank over the first launch's steps; empty if nobody reports it."""
-        by_step = [_of_ranks(one.counters[name]) for one in self.steps if name in one.counters]
+        by_step = [_of_ranks(step.counters[name]) for step in self.steps if name in step.counters]
         return [sum(steps) for steps in zip_longest(*by_step, fillvalue=0.0)]
 
 
 def _of_ranks(value: Any) -> list[float]:
     """A counter by rank; a trainer may write one number for all, or what is no number."""
     values = value if isinstance(value, list) else [value]
-    return [float(one) for one in values if isinstance(one, (int, float)) and math.isfinite(one)]
+    return [
+        float(value) for value in values if isinstance(value, (int, float)) and math.isfinite(value)
+    ]
 
 
 def _by_number(rank: str) -> tuple[int, str]:

@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,51 +32,39 @@ def config_dir_of(argv: Sequence[str]) -> tuple[str | None, list[str]]:
     return parsed.config_dir, rest
 
 
-_own: Path | None = None
+@dataclass(frozen=True)
+class ConfDirs:
+    """The folders of configuration: the tool's, and the user's (--config-dir) if there is one.
 
+    A command makes it from its arguments and passes it on; a file of the user's comes last.
+    """
 
-@contextlib.contextmanager
-def reading_also(own: str | Path | None) -> Iterator[None]:
-    """Configuration is read from this folder too, after `conf/`. For the command line alone."""
-    global _own
-    before, _own = _own, None if own is None else Path(own)
-    try:
-        yield
-    finally:
-        _own = before
+    own: Path | None = None
+    shipped: Path = field(default_factory=conf_dir)
 
+    @classmethod
+    def having(cls, own: str | None) -> ConfDirs:
+        """`conf/` and the folder that --config-dir names; None: `conf/` alone."""
+        return cls(None if own is None else Path(own))
 
-def own_conf_dir() -> Path | None:
-    """The folder that the command was given besides `conf/`."""
-    return _own
+    def files(self, *names: str) -> list[Path]:
+        """The files of these names, folder by folder; all but the first may be missing."""
+        paths = [folder / name for folder in self._folders for name in names]
+        return [path for path in paths if path == paths[0] or path.is_file()]
 
+    def files_of(self, group: str) -> list[Path]:
+        """The files of a group of the configuration, as `arch`."""
+        return [
+            path for folder in self._folders for path in sorted((folder / group).glob("*.yaml"))
+        ]
 
-def conf_dirs() -> list[Path]:
-    """`conf/`, then the folder that the command was given."""
-    return [conf_dir()] if _own is None else [conf_dir(), _own]
+    def choices_of(self, group: str) -> list[str]:
+        """The names in a group of the configuration."""
+        return sorted({path.stem for path in self.files_of(group)})
 
-
-def conf_files(*names: str) -> list[Path]:
-    """Those in `conf/`, then one's own; all but the first may be missing."""
-    return files_in(conf_dirs(), *names)
-
-
-def conf_files_of(group: str) -> list[Path]:
-    """The files of a group of the configuration, as `arch`: the tool's, then one's own."""
-    own = own_conf_dir()
-    folders = [conf_dir()] if own is None else [conf_dir(), own]
-    return [path for folder in folders for path in sorted((folder / group).glob("*.yaml"))]
-
-
-def choices_of(group: str) -> list[str]:
-    """The names in a group of the configuration."""
-    return sorted({path.stem for path in conf_files_of(group)})
-
-
-def files_in(folders: Sequence[Path], *names: str) -> list[Path]:
-    """The files of these names, folder by folder; all but the first may be missing."""
-    found = [folder / name for folder in folders for name in names]
-    return [path for path in found if path == found[0] or path.is_file()]
+    @property
+    def _folders(self) -> list[Path]:
+        return [self.shipped] if self.own is None else [self.shipped, self.own]
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -47,12 +47,12 @@ def marked(marker: str) -> list[psutil.Process]:
     """Every live process but ours that inherited `marker`, the oldest first."""
     # Read /proc ourselves: psutil looks up much of every process, which adds up over many cases.
     needles = tuple(f"\0{key}={marker}\0".encode() for key in (MARKER, JOB_MARKER))
-    found = []
+    processes = []
     for directory in Path("/proc").glob("[0-9]*"):
         if int(directory.name) != os.getpid() and _carries(directory, needles):
             with contextlib.suppress(psutil.Error):
-                found.append(psutil.Process(int(directory.name)))
-    return sorted(filter(_runs, found), key=_age_order)
+                processes.append(psutil.Process(int(directory.name)))
+    return sorted(filter(_runs, processes), key=_age_order)
 
 
 def _supervised(marker: str) -> bool:
@@ -73,18 +73,18 @@ def dump_stacks(marker: str, launcher: int, wait: float = 3.0, asked: bool = Fal
     launcher comes last: torchrun still copies what its ranks wrote. Ranks that were `asked` already
     are waited for alone: a second SIGABRT ends a process amid its stacks.
     """
-    found = marked(marker)
-    ranks = [process for process in found if process.pid != launcher]
+    processes = marked(marker)
+    ranks = [process for process in processes if process.pid != launcher]
     if not asked:
         _abort(ranks)
     _wait_for(ranks, wait)
-    last = [process for process in found if process.pid == launcher]
+    last = [process for process in processes if process.pid == launcher]
     _abort(last)
     _wait_for(last, wait)
 
 
-def _abort(found: Iterable[psutil.Process]) -> None:
-    for process in found:
+def _abort(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGABRT)
 
@@ -93,10 +93,10 @@ def end_all(marker: str, wait: float = 10.0) -> list[str]:
     """Kill what carries `marker` until nothing does; returns the commands of what was there."""
     killed: dict[int, str] = {}
     deadline = time.monotonic() + wait
-    while found := marked(marker):
-        killed.update((process.pid, _command(process)) for process in found)
-        _kill(found)
-        _wait_for(found, 1.0)
+    while processes := marked(marker):
+        killed.update((process.pid, _command(process)) for process in processes)
+        _kill(processes)
+        _wait_for(processes, 1.0)
         if time.monotonic() > deadline:
             break
     return list(killed.values())
@@ -157,10 +157,10 @@ def _born(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def _wait_for(found: Iterable[psutil.Process], seconds: float) -> None:
+def _wait_for(processes: Iterable[psutil.Process], seconds: float) -> None:
     """Until all are gone or zombies. Not psutil.wait_procs: that takes a child's exit code."""
     deadline = time.monotonic() + seconds
-    while any(map(_runs, found)) and time.monotonic() < deadline:
+    while any(map(_runs, processes)) and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
@@ -171,8 +171,8 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _kill(found: Iterable[psutil.Process]) -> None:
-    for process in found:
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweep.case.identity import digest
 from sweep.case.machine import gpu
-from sweep.files import conf_dir, files_in
+from sweep.files import ConfDirs
 
 SHA_LENGTH = 40
 PACKAGES = ("torch", "transformers", "accelerate", "mlflow", "hydra-core", "trainer-sweep")
@@ -73,15 +73,17 @@ def environment(device: str) -> dict[str, str]:
 
 def rules(config_dir: str | None) -> dict[str, str]:
     """Digests of thresholds and known failures, one's own in `config_dir` included."""
-    folders = [conf_dir(), *([Path(config_dir)] if config_dir else [])]
-    return {name: _digest_of(files_in(folders, *files)) for name, files in RULES.items()}
+    conf = ConfDirs.having(config_dir)
+    return {name: _digest_of(conf.files(*files)) for name, files in RULES.items()}
 
 
 @cache
 def own_code() -> dict[str, str]:
     """Digests of our files: of what plans and judges, and of what makes checkpoints."""
-    return {f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
-            for name in ("sweep", "tiny_models")}  # fmt: skip
+    return {
+        f"{name}_code": _digest_of(sorted((ROOT / name).rglob("*.py")))
+        for name in ("sweep", "tiny_models")
+    }
 
 
 def commit(folder: Path) -> dict[str, str]:

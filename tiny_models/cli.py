@@ -36,9 +36,10 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tiny_models", description=__doc__,
+        prog="python -m tiny_models",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("what", metavar="ARCH|list|check-published")
     parser.add_argument("arch", nargs="*", help="with check-published: only these")
     parser.add_argument("--scale", default="nano", help=f"{' or '.join(SCALES)} (default: nano)")

@@ -59,10 +59,10 @@ def content_digest(folder: Path) -> str | None:
 
     Tokenizers are left out, and so is the version of transformers that wrote the configuration.
     """
-    found = read(folder)
-    if found is None:
+    manifest = read(folder)
+    if manifest is None:
         return None
-    weights = {name: value for name, value in found["files"].items() if name.endswith(WEIGHTS)}
+    weights = {name: value for name, value in manifest["files"].items() if name.endswith(WEIGHTS)}
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config.pop("transformers_version", None)
     text = json.dumps([weights, config], sort_keys=True)

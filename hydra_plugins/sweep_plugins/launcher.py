@@ -115,12 +115,14 @@ def job_python() -> str:
 @contextmanager
 def _deaf_to_the_terminal() -> Iterator[None]:
     """A process started here ignores what a terminal sends to all: we end it in order."""
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 @contextmanager

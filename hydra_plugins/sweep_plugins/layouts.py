@@ -63,5 +63,5 @@ def _degrees(config_path: str) -> dict[str, int] | None:
 
     if not config_path.startswith(GROUP):
         return None
-    found = layout_named(config_path.removeprefix(GROUP).removesuffix(".yaml"))
-    return None if found is None else asdict(found)
+    layout = layout_named(config_path.removeprefix(GROUP).removesuffix(".yaml"))
+    return None if layout is None else asdict(layout)

@@ -30,7 +30,9 @@ class ArrayConf(SlurmQueueConf):
 
 
 # What is not handed to submitit as it is: how jobs are followed, and what `request` decides.
-OURS = {one.name for one in fields(ArrayConf)} - {one.name for one in fields(SlurmQueueConf)}
+OURS = {field.name for field in fields(ArrayConf)} - {
+    field.name for field in fields(SlurmQueueConf)
+}
 OURS |= {"name", "submitit_folder", "max_num_timeout", "timeout_min", "additional_parameters"}
 
 
@@ -82,12 +84,12 @@ class ArrayLauncher(Observed, SlurmLauncher):
         from sweep.slurm import arrays, cluster, jobs
 
         session, (name,) = self.observer, queue.names
-        settings = [one.settings for one in session.runnable]
+        settings = [case.settings for case in session.runnable]
         limit = cluster.max_array_size()
         jobs.write_jobs(session.folder, {})
-        found: dict[int, Any] = {}
+        jobs_by_index: dict[int, Any] = {}
         before: str | None = None  # the array to wait for, where all at once would be too many
-        for array in arrays.arrays([arrays.shape_of(one) for one in settings], limit):
+        for array in arrays.arrays([arrays.shape_of(case) for case in settings], limit):
             minutes = max(slots.minutes(settings[index]) for index in array.indices)
             asked = {"name": name, **request(self.params, array.shape, minutes, before)}
             of_jobs = [session.settings_of(index) for index in array.indices]
@@ -95,11 +97,11 @@ class ArrayLauncher(Observed, SlurmLauncher):
             if len(settings) > self.params["array_parallelism"]:
                 before = submitted[0].job_id.partition("_")[0]
             for index, job in zip(array.indices, submitted, strict=True):
-                found[index] = jobs.SlurmJob(job.job_id, name, str(job.paths.stderr))
-                session.submitted(index, jobs.Submitted(found[index], queue))
-            cases = {session.runnable[index].case.id: job for index, job in found.items()}
+                jobs_by_index[index] = jobs.SlurmJob(job.job_id, name, str(job.paths.stderr))
+                session.submitted(index, jobs.Submitted(jobs_by_index[index], queue))
+            cases = {session.runnable[index].case.id: job for index, job in jobs_by_index.items()}
             jobs.write_jobs(session.folder, cases)
-        return found
+        return jobs_by_index
 
     def _submit(self, asked: dict[str, Any], settings: Sequence[Any]) -> list[Any]:
         from sweep.errors import MachineryError
@@ -122,9 +124,9 @@ class ArrayLauncher(Observed, SlurmLauncher):
             slurm_python=job_python(),
         )  # fmt: skip
         generic = set(BaseQueueConf.__dataclass_fields__)
-        executor.update_parameters(**{
-            key if key in generic else f"slurm_{key}": value for key, value in asked.items()
-        })  # fmt: skip
+        executor.update_parameters(
+            **{key if key in generic else f"slurm_{key}": value for key, value in asked.items()}
+        )
         return executor
 
     def _folder(self) -> Path:
@@ -135,19 +137,21 @@ class ArrayLauncher(Observed, SlurmLauncher):
 
 def request(params: dict[str, Any], shape: Any, minutes: int, before: str | None) -> dict[str, Any]:
     """What submitit is asked for: what the cases need, and whatever else the launcher was told."""
-    found = {key: value for key, value in params.items()
-             if key not in OURS and value is not None}  # fmt: skip
-    found |= {"nodes": shape.nodes, "tasks_per_node": 1,
-              "timeout_min": params["timeout_min"] or minutes}  # fmt: skip
+    asked = {key: value for key, value in params.items() if key not in OURS and value is not None}
+    asked |= {
+        "nodes": shape.nodes,
+        "tasks_per_node": 1,
+        "timeout_min": params["timeout_min"] or minutes,
+    }
     # A job's own process starts on its first node; it starts the others' (sweep.slurm.nodes).
-    found["srun_args"] = ["--nodes=1", "--ntasks=1"]
-    if "cpus_per_gpu" not in found:
-        found.setdefault("cpus_per_task", shape.cpus)
-        found["srun_args"].append(f"--cpus-per-task={found['cpus_per_task']}")
-    if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(found):
-        found["gpus_per_node"] = shape.gpus_per_node
-    found["additional_parameters"] = _additional(params["additional_parameters"], before)
-    return found
+    asked["srun_args"] = ["--nodes=1", "--ntasks=1"]
+    if "cpus_per_gpu" not in asked:
+        asked.setdefault("cpus_per_task", shape.cpus)
+        asked["srun_args"].append(f"--cpus-per-task={asked['cpus_per_task']}")
+    if shape.gpus_per_node and not {"gres", "gpus_per_task"} & set(asked):
+        asked["gpus_per_node"] = shape.gpus_per_node
+    asked["additional_parameters"] = _additional(params["additional_parameters"], before)
+    return asked
 
 
 def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:
@@ -163,8 +167,11 @@ def _additional(given: dict[str, Any], before: str | None) -> dict[str, Any]:
 @contextmanager
 def _without_our_own_job() -> Iterator[None]:
     """sbatch takes what the job in which we may run was given for a request of the new one."""
-    ours = {key: value for key, value in os.environ.items()
-            if key.startswith("SLURM_") and key != "SLURM_CONF"}  # fmt: skip
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if key.startswith("SLURM_") and key != "SLURM_CONF"
+    }
     for key in ours:
         del os.environ[key]
     try:

@@ -18,7 +18,7 @@ class CaseSweeper(BasicSweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """As the basic sweeper's; keeps the task, which takes the exit code to the command line."""
+        """As the basic sweeper's; keeps the task: it has the command line, and takes the code."""
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         self._task: Any = task_function
 
@@ -44,7 +44,7 @@ class CaseSweeper(BasicSweeper):
             return
         session = Session.begin(
             planned, machine, request.experiment, request.earlier,
-            detach=request.detach, conclusion=request.conclusion,
+            detach=request.detach, conclusion=request.conclusion, argv=self._task.argv,
         )  # fmt: skip
         launcher.observer = session
         self._task.exit_code = session.execute(

@@ -51,7 +51,7 @@ def attend(
     query [batch, heads, seq, dim], key and value with their own heads and dims, sinks [heads];
     returns [batch, heads, seq, value's dim].
     """
-    out, found = compiled(flex_attention, query.device.type)(
+    out, log_sum = compiled(flex_attention, query.device.type)(
         query,
         key,
         value,
@@ -62,7 +62,7 @@ def attend(
     )
     if sinks is not None:
         # exp(lse) is the sum that the kernel divided by; the sink adds exp(sink) to it
-        share = torch.sigmoid(found.lse - sinks.view(1, -1, 1))
+        share = torch.sigmoid(log_sum.lse - sinks.view(1, -1, 1))
         out = (out * share.unsqueeze(-1)).to(query.dtype)
     return counters.counted(out, COUNTER)
 

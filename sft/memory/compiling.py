@@ -69,13 +69,13 @@ def count_graphs() -> None:
     counters.add("graph_breaks", 0)  # a count of none, not none counted
     counters.add("graphs_captured", utils.counters["stats"]["unique_graphs"])
     compiled_now = utils.get_compilation_metrics()
-    counters.add("compile_seconds", sum(one.duration_us or 0 for one in compiled_now) / 1e6)
+    counters.add("compile_seconds", sum(entry.duration_us or 0 for entry in compiled_now) / 1e6)
     kept = utils.counters["inductor"]
     counters.add("compile_cache_hits", kept["fxgraph_cache_hit"])
     missed = kept["fxgraph_cache_miss"] + kept["fxgraph_cache_bypass"]
     counters.add("compile_cache_misses", missed)
-    forward = [one for one in compiled_now if one.is_forward]
-    counters.add("recompiles", sum(_recompiled(one.compile_id) for one in forward))
+    forward = [entry for entry in compiled_now if entry.is_forward]
+    counters.add("recompiles", sum(_recompiled(entry.compile_id) for entry in forward))
     utils.counters.clear()
     utils.clear_compilation_metrics()
 

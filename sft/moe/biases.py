@@ -13,10 +13,10 @@ NAME = "e_score_correction_bias"
 
 def of(model: nn.Module) -> dict[str, Tensor]:
     """The correction bias of each layer, by the name of the layer's experts."""
-    found = {name: bias for name, bias in model.named_buffers() if name.endswith(NAME)}
+    biases = {name: bias for name, bias in model.named_buffers() if name.endswith(NAME)}
     return {
         name.removesuffix(NAME).removesuffix("gate.") + "experts": bias
-        for name, bias in found.items()
+        for name, bias in biases.items()
     }
 
 

@@ -15,8 +15,9 @@ LIBRARIES = ("torch", "transformers", "accelerate", "tokenizers")
 
 def write(folder: Path, data: str, packages: Sequence[str] = imported.PACKAGES) -> None:
     """Write it; `data` is the digest of all rows, `packages` are the trainer's."""
-    versions = {name: str(sys.modules[name].__version__)
-                for name in LIBRARIES if name in sys.modules}  # fmt: skip
+    versions = {
+        name: str(sys.modules[name].__version__) for name in LIBRARIES if name in sys.modules
+    }
     about = {
         "code": imported.digest(packages),
         "data": data,

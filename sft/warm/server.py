@@ -151,8 +151,8 @@ class Request:
 
     def asked(self) -> dict[str, Any]:
         """What is asked for; raises ValueError if that is nothing."""
-        found: dict[str, Any] = json.loads(self.line)
-        return found
+        request: dict[str, Any] = json.loads(self.line)
+        return request
 
     def close_files(self) -> None:
         """Let go of the descriptors, which a launcher has copies of."""

@@ -14,10 +14,11 @@ from sweep.calibrate import config, document
 from sweep.calibrate.populations import Plan, populations
 from sweep.calibrate.rule import Population
 from sweep.checks import thresholds
+from sweep.checks.thresholds import Table, Threshold
 from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, Argument, Usage
 from sweep.errors import MachineryError, RequestError
-from sweep.files import conf_dir, conf_files, own_conf_dir, write_text
+from sweep.files import ConfDirs, write_text
 from sweep.provenance import LIBRARIES
 from sweep.store import Reader, SweepRecord
 
@@ -42,29 +43,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     is_check = CHECK in argv
     rest = [word for word in argv if word != CHECK]
-    return arguments.run(USAGE, lambda values: _run(values, is_check), rest)
+    return arguments.run(USAGE, lambda values, conf: _run(values, conf, is_check), rest)
 
 
-def _run(values: Mapping[str, str], is_check: bool) -> int:
-    plan, outputs = plan_of(values["suite"]), Path(values["outputs"])
+def _run(values: Mapping[str, str], conf: ConfDirs, is_check: bool) -> int:
+    plan, outputs = plan_of(values["suite"], conf), Path(values["outputs"])
     if "sweep" not in values:
-        train(values["suite"], outputs)
+        train(values["suite"], outputs, conf)
     reader = Reader.at(outputs)
     sweep = reader.find(values.get("sweep", "latest"), values["suite"])
     every = {case.case_id: case.facts for case in reader.cases(sweep) if case.facts is not None}
-    measured = populations(every, plan)
+    table = thresholds.table(conf)
+    measured = populations(every, plan, table)
     versions = {name: sweep.tags[name] for name in LIBRARIES if name in sweep.tags}
     if not versions and every:
         environment = next(iter(every.values())).environment
         versions = {name: environment[name] for name in LIBRARIES if name in environment}
     if is_check:
-        return checked(measured)
-    return _calibrated(measured, sweep, versions, reader, values)
+        return checked(measured, table)
+    return _calibrated(measured, sweep, versions, reader, values, conf.own or conf.shipped)
 
 
-def plan_of(suite: str) -> Plan:
+def plan_of(suite: str, conf: ConfDirs) -> Plan:
     """Figure -> the faults that the suite plants for it; raises RequestError."""
-    path = conf_files(f"suite/{suite}.yaml")[-1]
+    path = conf.files(f"suite/{suite}.yaml")[-1]
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
         raise RequestError(f"suite={suite}: no such suite; there are {names}")
@@ -74,24 +76,24 @@ def plan_of(suite: str) -> Plan:
     return plan
 
 
-def train(suite: str, outputs: Path) -> None:
+def train(suite: str, outputs: Path, conf: ConfDirs) -> None:
     """Run the suite, in which broken cases fail as they should. Raises MachineryError."""
     command = [sys.executable, "-m", "sweep", "-m", f"suite={suite}", f"outputs={outputs}"]
-    if own := own_conf_dir():
-        command += ["--config-dir", str(own)]
+    if conf.own:
+        command += ["--config-dir", str(conf.own)]
     code = subprocess.run(command, check=False).returncode
     if code not in (0, 1):
         raise MachineryError(f"suite={suite} could not be run (exit code {code}), see above")
 
 
-def checked(measured: Sequence[Population]) -> int:
+def checked(measured: Sequence[Population], table: Table) -> int:
     """Print for each threshold in use whether it separates; returns the exit code."""
     failed = False
     for population in measured:
-        if population.is_mean and population.refusal and configured(population).mean is None:
+        if population.is_mean and population.refusal and configured(population, table).mean is None:
             print(f"{population.name}: none in use; {population.refusal}")
             continue
-        limit = in_use(population)
+        limit = in_use(population, table)
         against = population.refusal or population.still_separates(limit)
         separates = (
             f"separates {len(population.correct)} correct runs (at most"
@@ -113,9 +115,9 @@ def separated(measured: Sequence[Population]) -> list[Population]:
     ]
 
 
-def in_use(population: Population) -> float:
+def in_use(population: Population, table: Table) -> float:
     """Today's threshold; raises RequestError if there is none."""
-    limit = configured(population)
+    limit = configured(population, table)
     if not population.is_mean:
         return limit.value
     if limit.mean is None:
@@ -125,14 +127,14 @@ def in_use(population: Population) -> float:
     return limit.mean
 
 
-def configured(population: Population) -> thresholds.Threshold:
+def configured(population: Population, table: Table) -> Threshold:
     """Today's entry, including the bound of the mean; raises RequestError if there is none."""
-    return thresholds.of(population.check, population.figure, population.device, population.dtype)
+    return table.of(population.check, population.figure, population.device, population.dtype)
 
 
 def _calibrated(
     measured: Sequence[Population], sweep: SweepRecord, versions: Mapping[str, str], reader: Reader,
-    values: Mapping[str, str],
+    values: Mapping[str, str], conf_dir: Path,
 ) -> int:  # fmt: skip
     folder = Path(values["outputs"]) / sweep.sweep_id
     write_text(folder / document.PAGE, document.page(measured, sweep.sweep_id, versions))
@@ -140,14 +142,17 @@ def _calibrated(
     _record(reader, sweep, measured, folder)
     given = separated(measured)
     for population in given:
-        print(f"{population.name}: threshold {population.threshold:.1e};"
-              f" {population.weakest.case} is off {population.separation:.0f} times as far as any"
-              " correct run")  # fmt: skip
+        print(
+            f"{population.name}: threshold {population.threshold:.1e};"
+            f" {population.weakest.case} is off {population.separation:.0f} times as far as any"
+            " correct run"
+        )
     if given:
         day = dt.datetime.now(dt.UTC).date()
-        place = own_conf_dir() or conf_dir()
-        print(f"written: {config.write(place, given, sweep.sweep_id, versions, day)},"
-              f" {folder / document.PAGE}")  # fmt: skip
+        print(
+            f"written: {config.write(conf_dir, given, sweep.sweep_id, versions, day)},"
+            f" {folder / document.PAGE}"
+        )
     if "docs" in values:
         for name in (document.PAGE, document.PLOT):
             shutil.copy(folder / name, Path(values["docs"]) / name)

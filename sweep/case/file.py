@@ -32,11 +32,11 @@ class CaseFile(BaseModel):
                        self.config_dir, self.env)  # fmt: skip
 
 
-def write(one: Planned, case_dir: Path) -> None:
+def write(planned: Planned, case_dir: Path) -> None:
     """Write case.json."""
     file = CaseFile(
-        case=one.case, settings=plain(one.settings), overrides=list(one.overrides),
-        unavailable=one.unavailable, config_dir=one.config_dir, env=dict(one.env),
+        case=planned.case, settings=plain(planned.settings), overrides=list(planned.overrides),
+        unavailable=planned.unavailable, config_dir=planned.config_dir, env=dict(planned.env),
     )  # fmt: skip
     write_json(case_dir / NAME, file.model_dump())
 

@@ -28,8 +28,10 @@ LEFT = "left to themselves"  # the driver of a detached sweep
 def claim(outputs: Path) -> Path:
     """Make outputs/<sweep id>: the time, and what tells apart the shards that share a server."""
     if outputs.is_symlink() and not outputs.exists():
-        raise RequestError(f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
-                           " make that folder, or name another")  # fmt: skip
+        raise RequestError(
+            f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
+            " make that folder, or name another"
+        )
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for _ in range(100):
         folder = outputs / f"{stamp}-{secrets.token_hex(2)}"
@@ -83,17 +85,17 @@ def readable(
 
     Raises RequestError where none can be read.
     """
-    found, problems = {}, []
+    files, problems = {}, []
     for case_id in cases:
         try:
-            found[case_id] = read(case_id)
+            files[case_id] = read(case_id)
         except RequestError as error:
             problems.append(error)
-    if problems and not found:
+    if problems and not files:
         raise problems[0]
     for problem in problems:
         print(f"left out: {problem}", file=sys.stderr)
-    return found
+    return files
 
 
 def case_dirs(folder: Path) -> list[Path]:
@@ -107,26 +109,32 @@ def leave(folder: Path) -> None:
 
 
 def write_plan(
-    folder: Path, planned: Sequence[Planned], experiment: str, environment: Mapping[str, str]
-) -> None:
+    folder: Path, planned: Sequence[Planned], experiment: str, environment: Mapping[str, str],
+    argv: Sequence[str],
+) -> None:  # fmt: skip
     """Write sweep.json, and case.json of each case.
 
-    A sweep that goes on keeps its start, its words and its cases, and the files of those that have
-    a result.
+    A resumed sweep keeps its start time, command line and cases, and the files of cases with a
+    result.
     """
     before = read_plan(folder) if (folder / PLAN).is_file() else {}
-    for one in planned:
-        if not case_file.exists(folder / one.case.id):
-            case_file.write(one, folder / one.case.id)
-    write_json(folder / PLAN, {
-        "sweep_id": folder.name,
-        "experiment": experiment,
-        "argv": before.get("argv", sys.argv[1:]),
-        "started": before.get("started") or _start(folder.parent),
-        "driver": this_driver(),
-        "environment": dict(environment),
-        "cases": list(dict.fromkeys([*before.get("cases", []), *(one.case.id for one in planned)])),
-    })  # fmt: skip
+    for each in planned:
+        if not case_file.exists(folder / each.case.id):
+            case_file.write(each, folder / each.case.id)
+    write_json(
+        folder / PLAN,
+        {
+            "sweep_id": folder.name,
+            "experiment": experiment,
+            "argv": before.get("argv", list(argv)),
+            "started": before.get("started") or _start(folder.parent),
+            "driver": this_driver(),
+            "environment": dict(environment),
+            "cases": list(
+                dict.fromkeys([*before.get("cases", []), *(case.case.id for case in planned)])
+            ),
+        },
+    )
 
 
 def _start(outputs: Path) -> float:

@@ -51,7 +51,7 @@ def flat(settings: Settings) -> dict[str, Any]:
 
 def is_under(key: str, groups: tuple[str, ...]) -> bool:
     """Whether the setting is one of these, or in a group of them: `optim.lr` is under `optim`."""
-    return any(key == one or key.startswith(f"{one}.") for one in groups)
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
 def digest(content: str | bytes) -> str:

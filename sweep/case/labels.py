@@ -73,10 +73,10 @@ def layout_name(layout: LayoutConf) -> str:
 
 def layout_named(name: str) -> LayoutConf | None:
     """The layout of several ranks that has this name; None if it is no such name."""
-    found = re.fullmatch(r"(?:fsdp(\d+)|cp(\d+)|dp(\d+)_cp(\d+))_ep(\d+)(?:_n(\d+))?", name)
-    if found is None:
+    match = re.fullmatch(r"(?:fsdp(\d+)|cp(\d+)|dp(\d+)_cp(\d+))_ep(\d+)(?:_n(\d+))?", name)
+    if match is None:
         return None
-    fsdp, cp, dp, cp_of_dp, ep, nodes = (int(degree or 1) for degree in found.groups())
+    fsdp, cp, dp, cp_of_dp, ep, nodes = (int(degree or 1) for degree in match.groups())
     shards, parts = fsdp * dp, cp * cp_of_dp
     layout = LayoutConf(shards * parts, shards, parts, ep, nodes)
     return layout if layout_name(layout) == name else None
@@ -112,11 +112,11 @@ def _unknown(config: DictConfig, within: str = "") -> list[str]:
         return []
     names = {field.name for field in fields(schema)}
     keys = {str(key) for key in config} - ({"hydra"} if not within else set())
-    found = [f"{within}{key}" for key in keys - names]
+    unknown = [f"{within}{key}" for key in keys - names]
     for key in keys & names:
         if isinstance(child := config._get_node(key), DictConfig) and not child._is_none():
-            found += _unknown(child, f"{within}{key}.")
-    return sorted(found)
+            unknown += _unknown(child, f"{within}{key}.")
+    return sorted(unknown)
 
 
 def case_of(settings: Settings, suffix: str = "") -> Case:

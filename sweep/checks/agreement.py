@@ -7,16 +7,18 @@ from itertools import product
 from sweep.checks import peers
 from sweep.checks.base import Outcome
 from sweep.checks.comparison import Comparison
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts
 
 CHECK = "parity"
 
 
-def compare(facts: Facts, reference: Facts) -> Comparison:
+def compare(facts: Facts, reference: Facts, limits: Table) -> Comparison:
     """The two, by those of their whole runs that choose alike for longest, the nearest of them."""
     runs = product(_runs(facts), _runs(reference))
-    compared = [Comparison(ours, theirs, reference.case.id, CHECK) for ours, theirs in runs]
+    name = reference.case.id
+    compared = [Comparison(ours, theirs, name, CHECK, limits) for ours, theirs in runs]
     return min(compared, key=lambda one: (-len(one.alike), _largest(one)))
 
 

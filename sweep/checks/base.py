@@ -8,7 +8,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, Field
 
+from sweep.checks import thresholds
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 
 
 class Outcome(StrEnum):
@@ -36,7 +38,7 @@ class Finding(BaseModel):
 
 @dataclass(frozen=True)
 class Context:
-    """What a case is compared with: facts by case id, empty where there are none.
+    """What a case is compared with, facts by case id; and the folders of configuration.
 
     `sweep`: of the same sweep, as far as it is known; `last_good`: of the newest earlier run of the
     same case that passed; `pinned`: of the sweep that is pinned as the baseline.
@@ -45,3 +47,9 @@ class Context:
     sweep: Mapping[str, Facts] = field(default_factory=dict)
     last_good: Mapping[str, Facts] = field(default_factory=dict)
     pinned: Mapping[str, Facts] = field(default_factory=dict)
+    conf: ConfDirs = field(default_factory=ConfDirs)
+
+    @property
+    def limits(self) -> thresholds.Table:
+        """The thresholds of `conf`; raises RequestError if a file cannot be read."""
+        return thresholds.table(self.conf)

@@ -49,8 +49,13 @@ def known_differences(before: Facts, now: Facts, free: Axes = ()) -> str:
 def known_by_tags(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The same, of two runs in a store of which one never ran and has no facts."""
     labels = [name for name in LABELS if name in before and name in now]
-    return _named([f"{LABELS[name]} {before[name]} > {now[name]}" for name in labels
-                   if before[name] != now[name]])  # fmt: skip
+    return _named(
+        [
+            f"{LABELS[name]} {before[name]} > {now[name]}"
+            for name in labels
+            if before[name] != now[name]
+        ]
+    )
 
 
 def moved(before: Facts, now: Facts) -> list[str]:
@@ -79,11 +84,11 @@ def _named(differences: Sequence[str]) -> str:
 def _differences(before: Facts, now: Facts, free: Axes) -> Iterator[str]:
     old, new = _settings(before), _settings(now)
     for key in dict.fromkeys([*old, *new]):
-        a, b = (_value(one, key, other) for one, other in ((old, before), (new, now)))
+        a, b = (_value(version, key, other) for version, other in ((old, before), (new, now)))
         if a is not UNKNOWN and b is not UNKNOWN and a != b and not is_under(key, free):
             yield f"{key} {_shown(a)} > {_shown(b)}"
     for key in PRODUCED:
-        a, b = (getattr(one.identity, key, None) for one in (before, now))
+        a, b = (getattr(facts.identity, key, None) for facts in (before, now))
         if key not in free and None not in (a, b) and a != b:
             yield f"{key} {a} > {b}"
 
@@ -112,7 +117,7 @@ def _unknown(before: Facts, now: Facts) -> str:
 
     Within one sweep an id names every setting that varies, so equal labels are enough.
     """
-    unknown = [one.sweep_id for one in (before, now) if one.identity is None]
+    unknown = [facts.sweep_id for facts in (before, now) if facts.identity is None]
     is_one_sweep = before.sweep_id == now.sweep_id and len(unknown) == 2
     if not unknown or (is_one_sweep and before.case.variation == now.case.variation):
         return ""

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import takewhile
 from operator import attrgetter
 
-from sweep.checks import thresholds
 from sweep.checks.differences import Pair, Series, in_common, places_apart, same_choices, series
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 
 # As a step has them: None, or not there, where a trainer reports none. Adam hides how far gradients
@@ -34,13 +34,14 @@ LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER, TIE)
 class Comparison:
     """The first launches of two cases, at the steps that both have.
 
-    `name` is the other case, `check` whose thresholds hold.
+    `name` is the other case, `check` the one whose thresholds hold, of those in `limits`.
     """
 
     facts: Facts
     reference: Facts
     name: str
     check: str
+    limits: Table
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -54,7 +55,7 @@ class Comparison:
         All, where no threshold is set for what follows: in a coarse dtype choices differ all the
         time, and its other thresholds have to allow for that.
         """
-        if thresholds.configured(self.check, AFTER, self.facts.case) is None:
+        if self.limits.configured(self.check, AFTER, self.facts.case) is None:
             return self.pairs
         return list(takewhile(same_choices, self.pairs))
 
@@ -134,7 +135,7 @@ class Comparison:
 
     def too_many_choices(self) -> str:
         """Where more tokens are routed differently than equal scores explain; empty if nowhere."""
-        limit = thresholds.configured(self.check, "choices", self.facts.case)
+        limit = self.limits.configured(self.check, "choices", self.facts.case)
         apart = places_apart(self.after[0]) if self.after else 0
         if limit is None or apart <= limit.value:
             return ""
@@ -157,8 +158,10 @@ class Comparison:
 
         Raises RequestError where a threshold is missing.
         """
-        limits = [(one, thresholds.of_case(self.check, _figures(one), self.facts.case))
-                  for one in self.series]  # fmt: skip
+        limits = [
+            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
+            for one in self.series
+        ]
         found = [(one, limit) for one, limit in limits if one.first_beyond(limit) is not None]
         if not found:
             return self._too_far_after()
@@ -170,13 +173,15 @@ class Comparison:
 
     def margin(self) -> float | None:
         """How many times its threshold the farthest figure is; None if none can be compared."""
-        limits = ((one, thresholds.of_case(self.check, _figures(one), self.facts.case))
-                  for one in self.series)  # fmt: skip
+        limits = (
+            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
+            for one in self.series
+        )
         margins = [one.margin(limit) for one, limit in limits]
         return max([*margins, *self._margin_of_choices()], default=None)
 
     def _margin_of_choices(self) -> list[float]:
-        limit = thresholds.configured(self.check, "choices", self.facts.case)
+        limit = self.limits.configured(self.check, "choices", self.facts.case)
         if limit is None or not self.after:
             return []
         return [places_apart(self.after[0]) / limit.value]
@@ -196,7 +201,7 @@ class Comparison:
         """Beyond what another expert for a few tokens can do to the loss."""
         if not self.after:
             return ""
-        limit = thresholds.of_case(self.check, (AFTER,), self.facts.case)
+        limit = self.limits.of_case(self.check, (AFTER,), self.facts.case)
         loss = _loss(self.after)
         if loss.first_beyond(limit) is None:
             return ""

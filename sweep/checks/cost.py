@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-from sweep.checks import baselines, thresholds
+from sweep.checks import baselines
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
 
 WARM_UP = 2  # steps that allocate, compile and recompile
@@ -35,47 +36,55 @@ class Figure:
 
 def check(facts: Facts, context: Context) -> Finding | None:
     """Figures, ratios and what is beyond a limit; None where the trainer reports no figure."""
-    metrics = {f"cost/{one.name}": value for one in FIGURES
-               if (value := one.of(facts)) is not None}  # fmt: skip
+    metrics = {
+        f"cost/{figure.name}": value
+        for figure in FIGURES
+        if (value := figure.of(facts)) is not None
+    }
     growths = {name: value for name, of in GROWTHS.items() if (value := of(facts)) is not None}
     metrics |= {f"cost/{name}": value for name, value in growths.items()}
     if not metrics:
         return None
-    baseline = next((one for one in baselines.of(facts, context) if not one.unlike(facts)), None)
-    found = list(_grows(facts, growths))
+    baseline = next(
+        (baseline for baseline in baselines.of(facts, context) if not baseline.unlike(facts)), None
+    )
+    beyond_limits = list(_grows(facts, growths, context.limits))
     notes: list[str] = []
     times: dict[str, float] = {}
     if baseline is not None:
         times = ratios(facts, baseline)
         metrics |= {f"cost/{name}_ratio": ratio for name, ratio in times.items()}
-        slower, told = list(beyond(facts, baseline)), list(_notable(facts, baseline))
-        found += [*slower, baseline.moved(facts)] if slower else []
+        slower = list(beyond(facts, baseline, context.limits))
+        told = list(_notable(facts, baseline))
+        beyond_limits += [*slower, baseline.moved(facts)] if slower else []
         notes += [*told, baseline.moved(facts)] if told else []
     return Finding(
         check="cost",
-        outcome=Outcome.FAIL if found else Outcome.PASS,
-        message="; ".join(found or notes),
+        outcome=Outcome.FAIL if beyond_limits else Outcome.PASS,
+        message="; ".join(beyond_limits or notes),
         metrics=metrics,
-        folder=facts.launches[0].directory if found else "",
-        margin=_margin(facts, growths | times) if found else None,
+        folder=facts.launches[0].directory if beyond_limits else "",
+        margin=_margin(facts, growths | times, context.limits) if beyond_limits else None,
     )
 
 
-def _margin(facts: Facts, figures: Mapping[str, float]) -> float | None:
+def _margin(facts: Facts, figures: Mapping[str, float], table: Table) -> float | None:
     """How many times its limit the farthest figure is; None where none has a limit."""
-    limits = {name: thresholds.configured("cost", name, facts.case) for name in figures}
-    return max((figures[name] / one.value for name, one in limits.items() if one), default=None)
+    limits = {name: table.configured("cost", name, facts.case) for name in figures}
+    return max(
+        (figures[name] / limit.value for name, limit in limits.items() if limit), default=None
+    )
 
 
 def step_seconds(facts: Facts) -> float | None:
     """The median time of a step, the first ones left out."""
-    taken = [one.step_seconds for one in _warm(facts) if one.step_seconds is not None]
+    taken = [step.step_seconds for step in _warm(facts) if step.step_seconds is not None]
     return median(taken) if taken else None
 
 
 def step_cpu_seconds(facts: Facts) -> float | None:
     """The least work of a step, which other programs on the machine lengthen the least."""
-    taken = [one.step_cpu_seconds for one in _warm(facts) if one.step_cpu_seconds is not None]
+    taken = [step.step_cpu_seconds for step in _warm(facts) if step.step_cpu_seconds is not None]
     return min(taken, default=None)
 
 
@@ -86,7 +95,7 @@ def first_step_seconds(facts: Facts) -> float | None:
 
 def peak_memory_gib(facts: Facts) -> float | None:
     """Of the rank that takes the most."""
-    peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
+    peaks = [step.peak_memory_gib for step in facts.steps if step.peak_memory_gib is not None]
     return max(peaks) if peaks else None
 
 
@@ -113,7 +122,9 @@ def _rises(facts: Facts, first: int) -> list[float]:
 
     None where a step was profiled: what the profiler takes is in the peaks from there on.
     """
-    peaks = [one.peak_memory_gib for one in facts.steps[first:] if one.peak_memory_gib is not None]
+    peaks = [
+        step.peak_memory_gib for step in facts.steps[first:] if step.peak_memory_gib is not None
+    ]
     if not peaks or peaks[-1] <= 0 or operators(facts):
         return []
     return [(after - before) / peaks[-1] for before, after in pairwise(peaks)]
@@ -124,7 +135,7 @@ OPERATORS = "operators"
 
 def operators(facts: Facts) -> Counter[str]:
     """How often each operator ran in the step that was profiled; empty where none was."""
-    return Counter(next((dict(one.operators) for one in facts.steps if one.operators), {}))
+    return Counter(next((dict(step.operators) for step in facts.steps if step.operators), {}))
 
 
 def operator_count(facts: Facts) -> float | None:
@@ -141,7 +152,7 @@ FIGURES = (
 )
 
 GROWTHS = {"memory_growth": memory_growth, "settled_growth": settled_growth}
-LIMITED = (*(one.name for one in FIGURES), *GROWTHS)
+LIMITED = (*(figure.name for figure in FIGURES), *GROWTHS)
 """What may have a limit."""
 
 
@@ -153,20 +164,27 @@ def ratios(facts: Facts, baseline: Baseline) -> dict[str, float]:
     """Each figure that both have, as a ratio to the baseline's; none on another kind of device."""
     if baseline.unlike(facts):
         return {}
-    found = ((one.name, one.of(facts), one.of(baseline.facts)) for one in FIGURES)
-    return {name: ours / theirs for name, ours, theirs in found
-            if ours is not None and theirs and math.isfinite(theirs)}  # fmt: skip
+    values = ((figure.name, figure.of(facts), figure.of(baseline.facts)) for figure in FIGURES)
+    return {
+        name: ours / theirs
+        for name, ours, theirs in values
+        if ours is not None and theirs and math.isfinite(theirs)
+    }
 
 
-def beyond(facts: Facts, baseline: Baseline) -> Iterator[str]:
+def beyond(facts: Facts, baseline: Baseline, table: Table) -> Iterator[str]:
     """The ratios that are beyond a limit that is configured."""
-    found = ratios(facts, baseline)
-    for one in FIGURES:
-        limit = thresholds.configured("cost", one.name, facts.case)
+    of_baseline = ratios(facts, baseline)
+    for figure in FIGURES:
+        limit = table.configured("cost", figure.name, facts.case)
         # `not <=`: a time that is NaN is within no limit
-        if limit is not None and one.name in found and not found[one.name] <= limit.value:
-            said = _said(one, facts, baseline, found[one.name])
-            if one.name == OPERATORS:
+        if (
+            limit is not None
+            and figure.name in of_baseline
+            and not of_baseline[figure.name] <= limit.value
+        ):
+            said = _said(figure, facts, baseline, of_baseline[figure.name])
+            if figure.name == OPERATORS:
                 said += _more(operators(facts), operators(baseline.facts))
             yield f"{said}; limit {limit.value:g} times ({limit.source})"
 
@@ -180,26 +198,26 @@ def _more(ours: Counter[str], theirs: Counter[str]) -> str:
 
 
 def _notable(facts: Facts, baseline: Baseline) -> Iterator[str]:
-    found = ratios(facts, baseline)
-    for one in FIGURES:
-        ratio = found.get(one.name, 1.0)
+    of_baseline = ratios(facts, baseline)
+    for figure in FIGURES:
+        ratio = of_baseline.get(figure.name, 1.0)
         if ratio > NOTABLE or ratio < 1 / NOTABLE:
-            yield _said(one, facts, baseline, ratio)
+            yield _said(figure, facts, baseline, ratio)
 
 
-def _said(one: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
+def _said(figure: Figure, facts: Facts, baseline: Baseline, ratio: float) -> str:
     return (
-        f"{one.said} is {one.of(facts):.3g} {one.unit}, {one.of(baseline.facts):.3g} {one.unit}"
-        f" in {baseline.name}: {ratio:.2f} times"
+        f"{figure.said} is {figure.of(facts):.3g} {figure.unit},"
+        f" {figure.of(baseline.facts):.3g} {figure.unit} in {baseline.name}: {ratio:.2f} times"
     )
 
 
-def _grows(facts: Facts, growths: Mapping[str, float]) -> Iterator[str]:
+def _grows(facts: Facts, growths: Mapping[str, float], table: Table) -> Iterator[str]:
     for name, growth in growths.items():
-        limit = thresholds.configured("cost", name, facts.case)
+        limit = table.configured("cost", name, facts.case)
         if limit is None or growth <= limit.value:
             continue
-        peaks = [one.peak_memory_gib for one in facts.steps if one.peak_memory_gib is not None]
+        peaks = [step.peak_memory_gib for step in facts.steps if step.peak_memory_gib is not None]
         yield (
             f"steps {facts.steps[1].step} to {facts.steps[-1].step}: the memory of the worst rank"
             f" grows by {growth:.1%} of its peak a step, from {peaks[1]:.3f} to {peaks[-1]:.3f}"

@@ -12,31 +12,34 @@ from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparable import PRODUCED
 from sweep.checks.comparison import Comparison
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts
 
 
 def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with each baseline; None where the case has none yet."""
-    findings = [against(one, facts) for one in baselines.of(facts, context)]
+    findings = [
+        against(baseline, facts, context.limits) for baseline in baselines.of(facts, context)
+    ]
     if not findings:
         return None
-    outcomes = [one.outcome for one in findings]
+    outcomes = [finding.outcome for finding in findings]
     ranked = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
-    outcome = next(one for one in ranked if one in outcomes)
+    outcome = next(outcome for outcome in ranked if outcome in outcomes)
     return Finding(
         check="drift",
         outcome=outcome,
-        message="; ".join(one.message for one in findings if one.message),
+        message="; ".join(finding.message for finding in findings if finding.message),
         metrics=_largest(findings),
         folder=facts.launches[0].directory if outcome is Outcome.FAIL else "",
-        advisory=all(one.advisory for one in findings if one.outcome is outcome),
+        advisory=all(finding.advisory for finding in findings if finding.outcome is outcome),
     )
 
 
-def against(baseline: Baseline, facts: Facts) -> Finding:
+def against(baseline: Baseline, facts: Facts, limits: Table) -> Finding:
     """Compare with one baseline; inconclusive where that cannot be done."""
-    compared = Comparison(facts, baseline.facts, baseline.name, "drift")
+    compared = Comparison(facts, baseline.facts, baseline.name, "drift", limits)
     if unlike := _not_comparable(baseline, facts):
         return unlike
     outcome, message = _judged(baseline, compared)
@@ -88,8 +91,8 @@ def _is_same_data(compared: Comparison) -> bool:
 
 def _largest(findings: list[Finding]) -> dict[str, float]:
     """Over the baselines."""
-    names = {name for one in findings for name in one.metrics}
+    names = {name for finding in findings for name in finding.metrics}
     return {
-        name: max(one.metrics[name] for one in findings if name in one.metrics)
+        name: max(finding.metrics[name] for finding in findings if name in finding.metrics)
         for name in sorted(names)
     }

@@ -104,8 +104,11 @@ def check(facts: Facts, _context: Context) -> Finding:
 
 def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | None:
     """What is wrong, empty if nothing is; None where the counter is nowhere reported."""
-    steps = [(s.step, s.counters[evidence.counter])
-             for s in launch.metrics.steps if evidence.counter in s.counters]  # fmt: skip
+    steps = [
+        (s.step, s.counters[evidence.counter])
+        for s in launch.metrics.steps
+        if evidence.counter in s.counters
+    ]
     if not steps:
         return None
     world = asked.get("dp_shard", 1) * asked["cp"]
@@ -120,7 +123,7 @@ def _problem(evidence: Evidence, launch: LaunchFacts, asked: Asked) -> str | Non
 
 def _reported_in_part(evidence: Evidence, launch: LaunchFacts) -> list[str]:
     """What a counter leaves open that some steps lack: the layout may have been off in them."""
-    lacking = [one.step for one in launch.metrics.steps if evidence.counter not in one.counters]
+    lacking = [step.step for step in launch.metrics.steps if evidence.counter not in step.counters]
     if not evidence.every_step or len(lacking) in (0, len(launch.metrics.steps)):
         return []
     return [f"{launch.name}: no {evidence.counter} at step {lacking[0]}, one of {len(lacking)}"]
@@ -138,7 +141,7 @@ def _same_stream(launch: LaunchFacts) -> str:
     """The first step at which two ranks, which have different tokens, draw the same numbers."""
     for step in launch.metrics.steps:
         streams = step.rng_digests
-        twin = next((rank for rank, one in enumerate(streams) if one in streams[:rank]), None)
+        twin = next((rank for rank, stream in enumerate(streams) if stream in streams[:rank]), None)
         if twin is not None:
             first = streams.index(streams[twin])
             return f"ranks {first} and {twin} have the same random stream at step {step.step}"
@@ -156,7 +159,7 @@ def _wrong_rows(launch: LaunchFacts, asked: Asked) -> str:
         if len(rows) != groups * size:
             continue
         sharing = [
-            [rank for rank, one in enumerate(rows) if one == row] for row in dict.fromkeys(rows)
+            [rank for rank, own in enumerate(rows) if own == row] for row in dict.fromkeys(rows)
         ]
         same = next((ranks for ranks in sharing if len(ranks) > size), None)
         if same is not None:

@@ -73,8 +73,10 @@ def _wrong_steps(launch: LaunchFacts) -> str:
     foreign = [step for step in counts if step not in expected]
     parts = (("missing", missing), ("more than once", twice), ("not asked for", foreign))
     said = [f"{what}: {_listed(steps)}" for what, steps in parts if steps]
-    said += [f"out of order: {after} after {before}"
-             for before, after in _out_of_order(launch.metrics.steps)[:1]]  # fmt: skip
+    said += [
+        f"out of order: {after} after {before}"
+        for before, after in _out_of_order(launch.metrics.steps)[:1]
+    ]
     if not said:
         return ""
     asked = f"{len(expected)} losses at steps {launch.first_step} to {launch.last_step}"
@@ -82,7 +84,9 @@ def _wrong_steps(launch: LaunchFacts) -> str:
 
 
 def _out_of_order(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    return [(one.step, after.step) for one, after in pairwise(steps) if after.step < one.step]
+    return [
+        (before.step, after.step) for before, after in pairwise(steps) if after.step < before.step
+    ]
 
 
 def _listed(steps: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ Zero breaks of zero graphs prove nothing, so a case in which nothing was compile
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from sweep.checks import known_breaks
 from sweep.checks.base import Context, Finding, Outcome
@@ -18,17 +19,21 @@ SETTLED = 3  # steps after the first, with fewer of which nothing is said of rec
 TOO_OFTEN = 2  # recompiling in so many steps of their second half is not settling
 
 
-def check(facts: Facts, _context: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Fail on a break that is not known, or recompiles that go on; None if not compiled."""
     if not facts.asked.get("compile"):
         return None
-    found = breaks_of(facts)
-    metrics = {"graph_breaks/total": float(len(found)), "compile/recompiles": _recompiles(facts)}
+    breaks = breaks_of(facts)
+    metrics = {"graph_breaks/total": float(len(breaks)), "compile/recompiles": _recompiles(facts)}
     try:
-        known = known_breaks.of_case(facts.case)
+        known = known_breaks.of_case(facts.case, context.conf)
     except RequestError as error:
         return _finding(Outcome.INCONCLUSIVE, str(error), metrics)
-    new = [one for one in found if not any(entry.covers(one) for entry in known)]
+    new = [
+        graph_break
+        for graph_break in breaks
+        if not any(entry.covers(graph_break) for entry in known)
+    ]
     metrics["graph_breaks/new"] = float(len(new))
     if new:
         return _finding(Outcome.FAIL, _said("new graph break", new), metrics, _folder(facts, new))
@@ -39,17 +44,22 @@ def check(facts: Facts, _context: Context) -> Finding | None:
         if _never_settles(launch):
             message = f"{launch.name}: recompiles step after step; {_recompiled(launch)}"
             return _finding(Outcome.FAIL, message, metrics, launch.directory)
-    return _finding(Outcome.PASS, "; ".join(_notes(facts, found, known)), metrics)
+    return _finding(Outcome.PASS, "; ".join(_notes(facts, breaks, known)), metrics)
 
 
 def breaks_of(facts: Facts) -> list[Happening]:
     """The breaks of all launches; one that occurs in several is one."""
-    seen = [one for launch in facts.launches if launch.compiler for one in launch.compiler.breaks]
-    return list({one.identity: one for one in reversed(seen)}.values())[::-1]
+    compilers = [launch.compiler for launch in facts.launches if launch.compiler]
+    first: dict[tuple[str, str], Happening] = {}
+    for graph_break in chain.from_iterable(compiler.breaks for compiler in compilers):
+        first.setdefault(graph_break.identity, graph_break)
+    return list(first.values())
 
 
 def _recompiles(facts: Facts) -> float:
-    return float(sum(one.compiler.recompile_count for one in facts.own_launches if one.compiler))
+    return float(
+        sum(launch.compiler.recompile_count for launch in facts.own_launches if launch.compiler)
+    )
 
 
 def _nothing_compiled(facts: Facts) -> str:
@@ -76,25 +86,25 @@ def _recompiled_in(step: Step) -> bool:
     return any(not float(count) <= 0 for count in counts)
 
 
-def _notes(facts: Facts, found: list[Happening], known: list[KnownBreak]) -> Iterator[str]:
+def _notes(facts: Facts, breaks: list[Happening], known: list[KnownBreak]) -> Iterator[str]:
     """What is said of a case that passes."""
-    if found:
-        yield _said("known graph break", found)
+    if breaks:
+        yield _said("known graph break", breaks)
     for launch in facts.launches:
         if launch.compiler and launch.compiler.recompiles:
             yield f"{launch.name}: {_recompiled(launch)}"
     if all(launch.ended_well for launch in facts.launches):
-        yield from (_gone(entry) for entry in known if not any(map(entry.covers, found)))
+        yield from (_gone(entry) for entry in known if not any(map(entry.covers, breaks)))
 
 
 def _recompiled(launch: LaunchFacts) -> str:
     return _said("recompile", launch.compiler.recompiles if launch.compiler else [])
 
 
-def _said(what: str, found: Sequence[Happening]) -> str:
-    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    named = "; ".join(map(str, found[:NAMED]))
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}: {named}{more}"
+def _said(what: str, breaks: Sequence[Happening]) -> str:
+    more = f"; and {len(breaks) - NAMED} more" if len(breaks) > NAMED else ""
+    named = "; ".join(map(str, breaks[:NAMED]))
+    return f"{len(breaks)} {what}{'' if len(breaks) == 1 else 's'}: {named}{more}"
 
 
 def _gone(entry: KnownBreak) -> str:
@@ -105,7 +115,7 @@ def _folder(facts: Facts, found: Sequence[Happening]) -> str:
     """The launch in which the first of them occurred first."""
     for launch in facts.launches:
         breaks = launch.compiler.breaks if launch.compiler else []
-        if found[0].identity in {one.identity for one in breaks}:
+        if found[0].identity in {graph_break.identity for graph_break in breaks}:
             return launch.directory
     return ""
 

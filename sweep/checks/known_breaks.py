@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from pydantic import Field
@@ -11,33 +12,33 @@ from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.conf_file import OfCases, Pattern
 from sweep.facts import Happening
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "known_graph_breaks.yaml"
 
 
 class KnownBreak(OfCases):
-    """Where a break is expected, and why nobody mends it today."""
+    """Where a break is expected, and why nobody fixes it today."""
 
     frame: str = Field(min_length=1)  # glob on file:line
     reason: Pattern  # regular expression, found anywhere
     why: str = Field(min_length=1)
     issue: str | None = None
 
-    def covers(self, found: Happening) -> bool:
+    def covers(self, graph_break: Happening) -> bool:
         """Whether it is this break."""
-        in_frame = fnmatchcase(found.frame, self.frame)
-        return in_frame and re.search(self.reason, found.reason) is not None
+        in_frame = fnmatchcase(graph_break.frame, self.frame)
+        return in_frame and re.search(self.reason, graph_break.reason) is not None
 
     def __str__(self) -> str:
         return f"{self.frame}: {self.reason} ({self.issue or self.why})"
 
 
-def of_case(case: Case) -> list[KnownBreak]:
+def of_case(case: Case, conf: ConfDirs) -> list[KnownBreak]:
     """The entries that name the case; raises RequestError if a file cannot be read."""
-    return [one for one in entries() if one.names(case)]
+    return [entry for entry in entries(conf) if entry.names(case)]
 
 
-def entries() -> list[KnownBreak]:
+def entries(conf: ConfDirs) -> Sequence[KnownBreak]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return conf_file.entries(conf_files(FILE), KnownBreak)
+    return conf_file.entries(conf, FILE, KnownBreak)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from sweep.checks import CHECKS, comparison, cost, oracle, resume, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError, unknown
-from sweep.files import choices_of
 from sweep.schema import Device, Dtype
 
 GATES = ("exit", "finite", "alive")
@@ -18,19 +17,19 @@ FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
     "oracle": oracle.LIMITED, "cost": cost.LIMITED,
 }  # fmt: skip
-DEVICES = [one.value for one in Device if one is not Device.auto]
+DEVICES = [device.value for device in Device if device is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word
-DTYPES = [one.value for one in Dtype]
+DTYPES = [dtype.value for dtype in Dtype]
 
 
-def check(table: Table) -> None:
-    """Raise RequestError for the first name that is none, and for a gate that is advisory."""
-    problem = next(_problems(table), None)
+def check(table: Table, archs: Collection[str]) -> None:
+    """Raise RequestError for the first unknown name, and for a gate that is advisory."""
+    problem = next(_problems(table, archs), None)
     if problem:
         raise RequestError(f"conf/{thresholds.FILE}: {problem}")
 
 
-def _problems(table: Table) -> Iterator[str]:
+def _problems(table: Table, archs: Collection[str]) -> Iterator[str]:
     for name in [*table.thresholds, *table.advisory]:
         if name not in CHECKS:
             yield unknown("check", name, CHECKS)
@@ -41,11 +40,11 @@ def _problems(table: Table) -> Iterator[str]:
         )
     for name, figures in table.thresholds.items():
         for figure, devices in figures.items():
-            yield from _in_figure(name, figure, devices)
+            yield from _in_figure(name, figure, devices, archs)
 
 
 def _in_figure(
-    name: str, figure: str, devices: Mapping[str, Mapping[str, Threshold]]
+    name: str, figure: str, devices: Mapping[str, Mapping[str, Threshold]], archs: Collection[str]
 ) -> Iterator[str]:
     where = f"{name}.{figure}"
     if not _is_figure(name, figure):
@@ -57,7 +56,7 @@ def _in_figure(
             if dtype not in DTYPES:
                 yield f"{where}.{device}: {unknown('dtype', dtype, DTYPES)}"
             for arch in threshold.arch:
-                if arch not in (archs := choices_of("arch")):
+                if arch not in archs:
                     yield f"{where}.{device}.{dtype}: {unknown('arch', arch, archs)}"
 
 

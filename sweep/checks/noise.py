@@ -15,7 +15,7 @@ from itertools import combinations
 from sweep.case.labels import Case
 from sweep.checks import thresholds
 from sweep.checks.differences import Series, in_common
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import LaunchFacts, Step
 
 MULTIPLE = 3.0  # of the largest difference between whole runs
@@ -29,35 +29,35 @@ def closest(
     resumed: Sequence[LaunchFacts], wholes: Sequence[LaunchFacts], figures: Figures
 ) -> list[Series]:
     """Each figure over the steps of the resumed and the whole run that are the nearest in it."""
-    found: dict[str, list[Series]] = {}
+    by_name: dict[str, list[Series]] = {}
     for launch in resumed:
         for whole in wholes:
             pairs = in_common(launch.metrics.steps, whole.metrics.steps)
-            for one in figures(pairs) if pairs else ():
-                found.setdefault(one.name, []).append(one)
-    return [min(same, key=lambda one: one.largest) for same in found.values()]
+            for figure in figures(pairs) if pairs else ():
+                by_name.setdefault(figure.name, []).append(figure)
+    return [min(same, key=lambda figure: figure.largest) for same in by_name.values()]
 
 
 def among(wholes: Sequence[LaunchFacts], since: int, figures: Figures) -> dict[str, float]:
     """The largest difference of each figure between whole runs, from a step on."""
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for launch, other in combinations(wholes, 2):
         pairs = in_common(launch.metrics.steps, other.metrics.steps)
         pairs = [pair for pair in pairs if pair[0].step >= since]
-        for one in figures(pairs) if pairs else ():
-            found[one.name] = max(found.get(one.name, 0.0), one.largest)
-    return {name: size for name, size in found.items() if math.isfinite(size)}
+        for figure in figures(pairs) if pairs else ():
+            largest[figure.name] = max(largest.get(figure.name, 0.0), figure.largest)
+    return {name: size for name, size in largest.items() if math.isfinite(size)}
 
 
-def limit(one: Series, noise: float | None, case: Case) -> Threshold:
+def limit(series: Series, noise: float | None, case: Case, table: Table) -> Threshold:
     """The farthest that a resume may be off; raises RequestError where nothing is known of it."""
-    if thresholds.is_exact(case):
+    if table.is_exact(case):
         source = f"conf/{thresholds.FILE}: resumes of {case.trainer} on {case.device} are exact"
-        return Threshold(value=ulp(one) / 2, source=source)
-    calibrated = thresholds.configured("resume", one.name, case)
+        return Threshold(value=ulp(series) / 2, source=source)
+    calibrated = table.configured("resume", series.name, case)
     if noise is None:
-        return calibrated or thresholds.of_case("resume", (one.name,), case)
-    measured = _measured(noise, _last_digits(one))
+        return calibrated or table.of_case("resume", (series.name,), case)
+    measured = _measured(noise, _last_digits(series))
     if calibrated is None:
         return measured
     if calibrated.value <= measured.value:
@@ -74,32 +74,35 @@ def _measured(noise: float, least: float) -> Threshold:
     return Threshold(value=least, source=f"measured: whole runs {differ}; the last digits pass")
 
 
-def _last_digits(one: Series) -> float:
+def _last_digits(series: Series) -> float:
     """What always passes: some units in the last place, in whole steps of what was written."""
-    least, step = ULPS[one.name] * ulp(one), resolution(one)
-    return 1.01 * step * math.ceil(least / step) if step > ulp(one) else least
+    least, step = ULPS[series.name] * ulp(series), resolution(series)
+    return 1.01 * step * math.ceil(least / step) if step > ulp(series) else least
 
 
-def ulp(one: Series) -> float:
+def ulp(series: Series) -> float:
     """A unit in the last place of float32, of the largest figure."""
-    exponent = math.frexp(max(map(abs, _values(one)), default=0.0))[1]
+    exponent = math.frexp(max(map(abs, _values(series)), default=0.0))[1]
     return math.ldexp(1.0, exponent - FLOAT32_DIGITS)
 
 
-def resolution(one: Series) -> float:
+def resolution(series: Series) -> float:
     """A unit in the last decimal place that the figure was written with."""
-    exponents = [Decimal(repr(value)).as_tuple().exponent for value in _values(one)]
+    exponents = [Decimal(repr(value)).as_tuple().exponent for value in _values(series)]
     return float(10.0 ** min((int(exponent) for exponent in exponents), default=0))
 
 
-def _values(one: Series) -> list[float]:
-    values = [value for point in one.points for value in (point.value, point.reference)]
+def _values(series: Series) -> list[float]:
+    values = [value for point in series.points for value in (point.value, point.reference)]
     return [value for value in values if math.isfinite(value)]
 
 
 def coarse(compared: Sequence[Series]) -> str:
     """The figures that are written with too few digits to compare; empty if there is none."""
-    found = [f"{one.name} is written in steps of {resolution(one):.0e}" for one in compared
-             if resolution(one) > ULPS[one.name] * ulp(one)]  # fmt: skip
+    too_coarse = [
+        f"{series.name} is written in steps of {resolution(series):.0e}"
+        for series in compared
+        if resolution(series) > ULPS[series.name] * ulp(series)
+    ]
     hint = "a smaller difference cannot be seen; let the trainer write more digits"
-    return f"{', '.join(found)}: {hint}" if found else ""
+    return f"{', '.join(too_coarse)}: {hint}" if too_coarse else ""

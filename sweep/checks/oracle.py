@@ -71,7 +71,7 @@ class Opinion(Comparison):
         return "; ".join(filter(None, said))
 
 
-def check(facts: Facts, _: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Compare with the oracle's answer; None where the trainer's adapter does not ask for one."""
     opinion = facts.oracle
     if opinion is None or not facts.launches:
@@ -81,7 +81,7 @@ def check(facts: Facts, _: Context) -> Finding | None:
         said = opinion.reason if opinion.is_wrong else f"not compared: {opinion.reason}"
         return Finding(check="oracle", outcome=outcome, message=said,
                        advisory=not opinion.is_wrong)  # fmt: skip
-    compared = Opinion(facts, _as_case(facts, opinion), NAME, "oracle")
+    compared = Opinion(facts, _as_case(facts, opinion), NAME, "oracle", context.limits)
     return _judged(facts, compared, opinion)
 
 
@@ -89,8 +89,9 @@ def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:
     try:
         wrong = (
             other_documents(opinion) or compared.other_tokens() or compared.too_far()
-            if compared.pairs else "no step in common with the oracle"
-        )  # fmt: skip
+            if compared.pairs
+            else "no step in common with the oracle"
+        )
         margin = compared.margin() if wrong else None
     except RequestError as error:  # no threshold for this device and dtype
         return Finding(check="oracle", outcome=Outcome.INCONCLUSIVE, advisory=True,

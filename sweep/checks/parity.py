@@ -42,9 +42,9 @@ def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
         return _finding(
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
-    compared, outcome, message = ties.agreed(facts, reference)
+    compared, outcome, message = ties.agreed(facts, reference, context.limits)
     if outcome is Outcome.FAIL and facts.case.fault is None:
-        sides = Sides.of(facts, reference, peers.peers(facts, context.sweep))
+        sides = Sides.of(facts, reference, context)
         message += f"; {sides}"
         if sides.odd is reference and not peers.axes(reference, context.sweep):
             outcome = Outcome.PASS  # the reference fails, by the same comparison
@@ -67,10 +67,10 @@ def _of_reference(facts: Facts, context: Context) -> Finding | None:
         return found.model_copy(update={"advisory": True, "alone": True})
     told: Finding | None = None
     for other in others:
-        compared, outcome, message = ties.agreed(facts, other)
+        compared, outcome, message = ties.agreed(facts, other, context.limits)
         if outcome is not Outcome.FAIL:
             continue
-        sides = Sides.of(facts, other, peers.peers(facts, context.sweep))
+        sides = Sides.of(facts, other, context)
         found = _finding(outcome, f"{message}; {sides}", compared.metrics())
         if sides.odd is facts:
             found.folder, found.margin = facts.launches[0].directory, compared.margin()

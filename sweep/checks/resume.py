@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 
-from sweep.checks import noise, thresholds
+from sweep.case.labels import Case
+from sweep.checks import noise
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.differences import Pair, Series, in_common, series
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Step
 
@@ -31,7 +32,7 @@ LIMITED = ("loss", "grad_norm")
 """What may have a threshold."""
 
 
-def check(facts: Facts, _context: Context) -> Finding | None:
+def check(facts: Facts, context: Context) -> Finding | None:
     """Compare each resumed launch with the whole run; None where the case does not resume."""
     asked = facts.asked.get("resume_at")
     if not asked:
@@ -41,15 +42,19 @@ def check(facts: Facts, _context: Context) -> Finding | None:
         return _finding(Outcome.INCONCLUSIVE, message)
     whole, *resumed = facts.own_launches
     wholes = facts.runs_of(whole)
-    findings = [_compared(wholes, facts.runs_of(launch), facts) for launch in resumed]
-    worst = next((one for one in findings if one.outcome is not Outcome.PASS), findings[0])
-    names = {name for one in findings for name in one.metrics}
-    largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in names}
+    findings = [
+        _compared(wholes, facts.runs_of(launch), facts.case, context.limits) for launch in resumed
+    ]
+    worst = next(
+        (finding for finding in findings if finding.outcome is not Outcome.PASS), findings[0]
+    )
+    names = {name for finding in findings for name in finding.metrics}
+    largest = {name: max(finding.metrics.get(name, 0.0) for finding in findings) for name in names}
     return worst.model_copy(update={"metrics": largest})
 
 
 def _compared(
-    wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts], facts: Facts
+    wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts], case: Case, table: Table
 ) -> Finding:
     """One launch that resumed, and its repeats, with the whole runs."""
     for launch in resumed:
@@ -58,24 +63,27 @@ def _compared(
     pairs = in_common(resumed[0].metrics.steps, wholes[0].metrics.steps)
     compared = noise.closest(resumed, wholes, figures)
     differ = noise.among(wholes, resumed[0].first_step, figures)
-    metrics = {f"resume/{one.name}_delta_max": one.largest for one in compared}
+    metrics = {f"resume/{series.name}_delta_max": series.largest for series in compared}
     metrics |= {f"resume/{name}_noise": size for name, size in differ.items()}
     metrics |= _inexact_steps(pairs)
     folder = resumed[0].directory
     unequal = _unequal(wholes, resumed)
     try:
-        limited = [(one, noise.limit(one, differ.get(one.name), facts.case)) for one in compared]
+        limited = [
+            (series, noise.limit(series, differ.get(series.name), case, table))
+            for series in compared
+        ]
     except RequestError as error:
         outcome = Outcome.FAIL if unequal else Outcome.INCONCLUSIVE
         return _finding(outcome, unequal or str(error), metrics, folder)
     problem = unequal or _too_far(limited)
-    if not problem and thresholds.is_exact(facts.case):
+    if not problem and table.is_exact(case):
         problem = _other_bits(wholes, resumed)
     if not problem:
         notes = _unseen(pairs), noise.coarse(compared)
         return _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
     finding = _finding(Outcome.FAIL, problem, metrics, folder)
-    finding.margin = max(one.margin(limit) for one, limit in limited)
+    finding.margin = max(figure.margin(limit) for figure, limit in limited)
     return finding
 
 
@@ -100,8 +108,10 @@ def figures(pairs: list[Pair]) -> Iterator[Series]:
 
 def _unequal(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
     """The first figure that must be equal and is not, in any of the resumed runs."""
-    is_moved = any(_other(in_common(one.metrics.steps, other.metrics.steps), BUFFERS)
-                   for one, other in pairwise(wholes))  # fmt: skip
+    is_moved = any(
+        _other(in_common(whole.metrics.steps, other.metrics.steps), BUFFERS)
+        for whole, other in pairwise(wholes)
+    )
     names = [name for name, _ in EQUAL if name != BUFFERS or not is_moved]
     for launch in resumed:
         pairs = in_common(launch.metrics.steps, wholes[0].metrics.steps)
@@ -139,12 +149,14 @@ def _inexact_steps(pairs: list[Pair]) -> dict[str, float]:
 
 def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -> str:
     """The first gradient that is not the same to the last bit, resumed or in a repeat."""
-    others = [*(("resumed", launch) for launch in resumed),
-              *(("when repeated", launch) for launch in wholes[1:])]  # fmt: skip
+    others = [
+        *(("resumed", launch) for launch in resumed),
+        *(("when repeated", launch) for launch in wholes[1:]),
+    ]
     for how, launch in others:
         for ours, theirs in in_common(launch.metrics.steps, wholes[0].metrics.steps):
             digests = zip_longest(ours.gradient_digests, theirs.gradient_digests)
-            ranks = [str(rank) for rank, (one, other) in enumerate(digests) if one != other]
+            ranks = [str(rank) for rank, (digest, other) in enumerate(digests) if digest != other]
             if ranks:
                 return (
                     f"step {theirs.step}: the gradient is another in its last bits {how} than in"
@@ -156,9 +168,9 @@ def _other_bits(wholes: Sequence[LaunchFacts], resumed: Sequence[LaunchFacts]) -
 
 
 def _too_far(limited: Sequence[Limited]) -> str:
-    for one, limit in limited:
-        if one.first_beyond(limit) is not None:
-            return one.said(limit, "resumed", "the uninterrupted run")
+    for figure, limit in limited:
+        if figure.first_beyond(limit) is not None:
+            return figure.said(limit, "resumed", "the uninterrupted run")
     return ""
 
 

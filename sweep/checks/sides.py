@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sweep.checks import peers, ties
-from sweep.checks.base import Outcome
+from sweep.checks.base import Context, Outcome
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts
 
 WITNESSES = 8  # other cases that are asked, at most
@@ -22,14 +22,18 @@ class Sides:
     theirs: list[str]
 
     @classmethod
-    def of(cls, facts: Facts, reference: Facts, others: Sequence[Facts]) -> Sides:
-        """Ask the others that trained to their end."""
+    def of(cls, facts: Facts, reference: Facts, context: Context) -> Sides:
+        """Ask those of their peers that trained to the end."""
         both = (facts.case.id, reference.case.id)
+        others = peers.peers(facts, context.sweep)
         asked = [one for one in others if one.case.id not in both and peers.is_whole(one)]
         ours: list[str] = []
         theirs: list[str] = []
         for one in asked[:WITNESSES]:
-            with_us, with_them = _agree(facts, one), _agree(reference, one)
+            with_us, with_them = (
+                _agree(facts, one, context.limits),
+                _agree(reference, one, context.limits),
+            )
             if with_us != with_them:
                 (ours if with_us else theirs).append(one.case.id)
         return cls(facts, reference, ours, theirs)
@@ -52,5 +56,5 @@ class Sides:
         )
 
 
-def _agree(facts: Facts, other: Facts) -> bool:
-    return ties.agreed(facts, other)[1] is Outcome.PASS
+def _agree(facts: Facts, other: Facts, limits: Table) -> bool:
+    return ties.agreed(facts, other, limits)[1] is Outcome.PASS

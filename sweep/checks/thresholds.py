@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sweep import conf_file
 from sweep.case.labels import Case
 from sweep.errors import RequestError, refusing
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "thresholds.yaml"
 SPECIAL = ("arch", "trainer")  # thresholds of their own, within another
@@ -20,7 +20,7 @@ CALIBRATED = "calibrated.yaml"  # made by sweep.calibrate; its values go before
 
 
 class Threshold(BaseModel):
-    """The largest difference that is none, and the measurements that say so."""
+    """The largest difference still accepted, and the measurements behind it."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -51,51 +51,41 @@ class Table(BaseModel):
     exact: dict[str, list[Literal["cpu", "cuda"]]] = Field(default_factory=dict)
     thresholds: dict[str, dict[str, dict[str, dict[str, Threshold]]]]
 
+    def of(self, check: str, figure: str, device: str, dtype: str) -> Threshold:
+        """The threshold of a figure; raises RequestError where none is known."""
+        threshold = self._find(check, figure, device, dtype)
+        if threshold is None:
+            raise RequestError(
+                f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
+                f" {dtype}: {{value: ..., source: ...}}"
+            )
+        return threshold
 
-def of(check: str, figure: str, device: str, dtype: str) -> Threshold:
-    """The threshold of a figure; raises RequestError where none is known."""
-    threshold = _find(check, figure, device, dtype)
-    if threshold is None:
-        raise RequestError(
-            f"conf/{FILE} has no {check}.{figure}.{device}.{dtype}; add it, with its source:"
-            f" {dtype}: {{value: ..., source: ...}}"
-        )
-    return threshold
+    def of_case(self, check: str, figures: Sequence[str], case: Case) -> Threshold:
+        """The threshold of a case for the first figure that has one; raises RequestError."""
+        known = [name for name in figures if self._find(check, name, case.device, case.dtype)]
+        return self.of(check, (known or figures[-1:])[0], case.device, case.dtype).of(case)
 
+    def configured(self, check: str, figure: str, case: Case) -> Threshold | None:
+        """The threshold of a case; None where the figure needs none and has none."""
+        threshold = self._find(check, figure, case.device, case.dtype)
+        return None if threshold is None else threshold.of(case)
 
-def of_case(check: str, figures: Sequence[str], case: Case) -> Threshold:
-    """The threshold of a case for the first of the figures that has one; raises RequestError."""
-    known = [figure for figure in figures if _find(check, figure, case.device, case.dtype)]
-    return of(check, (known or figures[-1:])[0], case.device, case.dtype).of(case)
+    def is_exact(self, case: Case) -> bool:
+        """Whether correct resumes of the case's trainer on its device are equal to the bit."""
+        return case.device in self.exact.get(case.trainer, [])
 
-
-def configured(check: str, figure: str, case: Case) -> Threshold | None:
-    """The threshold of a case where it is a choice: None without one."""
-    threshold = _find(check, figure, case.device, case.dtype)
-    return None if threshold is None else threshold.of(case)
-
-
-def _find(check: str, figure: str, device: str, dtype: str) -> Threshold | None:
-    return table().thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
-
-
-def is_advisory(check: str) -> bool:
-    """Whether the check's failures are shown and fail nothing."""
-    return check in table().advisory
+    def _find(self, check: str, figure: str, device: str, dtype: str) -> Threshold | None:
+        return self.thresholds.get(check, {}).get(figure, {}).get(device, {}).get(dtype)
 
 
-def is_exact(case: Case) -> bool:
-    """Whether correct resumes of the case's trainer on its device are equal to the bit."""
-    return case.device in table().exact.get(case.trainer, [])
-
-
-def _merged(found: Any, over: Any) -> Any:
+def _merged(base: Any, over: Any) -> Any:
     """`found` with what `over` says, deep down; each keeps what the other does not say."""
-    if not isinstance(found, dict) or not isinstance(over, dict):
+    if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    merged = found | {key: _merged(found.get(key), value) for key, value in over.items()}
-    if "source" in found and "mean" in found and "mean" not in over:
-        merged.setdefault("mean_source", found["source"])  # it is no part of what is said over it
+    merged = base | {key: _merged(base.get(key), value) for key, value in over.items()}
+    if "source" in base and "mean" in base and "mean" not in over:
+        merged.setdefault("mean_source", base["source"])  # it is no part of what is said over it
     return merged
 
 
@@ -111,27 +101,30 @@ def _replaced(shipped: Any, own: Any) -> Any:
 
 
 @cache
-def table() -> Table:
+def table(conf: ConfDirs) -> Table:
     """All files, checked; raises RequestError naming what is wrong in them.
 
     What was calibrated goes before what was said, and a file of one's own before those of `conf/`.
     """
     shipped: Any = {}
-    found: Any = {}
+    own: Any = {}
     folder = None
-    for path in conf_files(FILE, CALIBRATED):
+    for path in conf.files(FILE, CALIBRATED):
         if path.parent != folder:
-            shipped, found, folder = _replaced(shipped, found), {}, path.parent
+            shipped, own, folder = _replaced(shipped, own), {}, path.parent
         said = conf_file.read(path)
-        found = _merged(found, said if said is not None or not found else {})  # some may be empty
-        checked = _checked(_replaced(shipped, found), path)
+        own = _merged(own, said if said is not None or not own else {})  # some may be empty
+        checked = _checked(_replaced(shipped, own), path)
     return checked
 
 
-def _checked(found: Any, path: Path) -> Table:
+def _checked(values: Any, path: Path) -> Table:
     """What the files up to that one say, as a table."""
-    limits = found.copy() if isinstance(found, dict) else found
-    of_checks = {name: limits.pop(name) for name in ("advisory", "exact")
-                 if isinstance(limits, dict) and name in limits}  # fmt: skip
+    limits = values.copy() if isinstance(values, dict) else values
+    of_checks = {
+        name: limits.pop(name)
+        for name in ("advisory", "exact")
+        if isinstance(limits, dict) and name in limits
+    }
     with refusing(path):
         return Table.model_validate(of_checks | {"thresholds": limits})

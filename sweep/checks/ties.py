@@ -7,14 +7,14 @@ is none of rounding's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from sweep.checks import agreement, peers, thresholds
-from sweep.checks.base import Outcome
+from sweep.checks import agreement, peers
+from sweep.checks.base import Context, Outcome
 from sweep.checks.comparison import TIE, Comparison
 from sweep.checks.differences import places_apart
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts
 
 
@@ -26,28 +26,28 @@ class Tie:
     below: float
 
 
-def unsettled(facts: Facts, sweep: Mapping[str, Facts]) -> Tie | None:
+def unsettled(facts: Facts, context: Context) -> Tie | None:
     """What would settle a tie of this case; None where there is none, or nothing to replay."""
-    limit = thresholds.configured(agreement.CHECK, TIE, facts.case)
-    reference = peers.plainest(facts, sweep)
+    limit = context.limits.configured(agreement.CHECK, TIE, facts.case)
+    reference = peers.plainest(facts, context.sweep)
     if limit is None or reference is None or not peers.is_whole(facts) or facts.replays:
         return None
     if not _can_be_settled(facts, reference):
         return None
-    compared = agreement.compare(facts, reference)
+    compared = agreement.compare(facts, reference, context.limits)
     is_wrong = agreement.judged(compared)[0] is Outcome.FAIL
     return Tie(reference, limit.value) if compared.after and not is_wrong else None
 
 
-def agreed(facts: Facts, reference: Facts) -> tuple[Comparison, Outcome, str]:
+def agreed(facts: Facts, reference: Facts, limits: Table) -> tuple[Comparison, Outcome, str]:
     """Whether two cases agree, at all steps where a tie between them was settled."""
-    compared = agreement.compare(facts, reference)
+    compared = agreement.compare(facts, reference, limits)
     outcome, message = agreement.judged(compared)
     if outcome is Outcome.FAIL or not compared.after:
         return compared, outcome, message
-    settled = _settled(facts, reference)
+    settled = _settled(facts, reference, limits)
     if settled is None:
-        return compared, *_not_settled(facts, reference, outcome, message)
+        return compared, *_not_settled(compared, facts, reference, outcome, message)
     said = compared.another_choice()
     if settled.after:
         return settled, Outcome.FAIL, f"{said}; {_no_tie(settled, facts, reference)}"
@@ -56,10 +56,10 @@ def agreed(facts: Facts, reference: Facts) -> tuple[Comparison, Outcome, str]:
     return settled, outcome, f"{told}: {message or 'equal at all steps'}"
 
 
-def _settled(facts: Facts, reference: Facts) -> Comparison | None:
+def _settled(facts: Facts, reference: Facts, limits: Table) -> Comparison | None:
     """The runs of the two that choose alike for longest, of which one at least is a replay."""
     pairs = list(product(_runs(facts), _runs(reference)))[1:]  # the first is neither's
-    compared = [Comparison(ours, theirs, reference.case.id, agreement.CHECK)
+    compared = [Comparison(ours, theirs, reference.case.id, agreement.CHECK, limits)
                 for ours, theirs in pairs if ours.steps and theirs.steps]  # fmt: skip
     return max(compared, key=lambda one: len(one.alike), default=None)
 
@@ -71,9 +71,9 @@ def _runs(facts: Facts) -> list[Facts]:
 
 
 def _not_settled(
-    facts: Facts, reference: Facts, outcome: Outcome, message: str
+    compared: Comparison, facts: Facts, reference: Facts, outcome: Outcome, message: str
 ) -> tuple[Outcome, str]:
-    limit = thresholds.configured(agreement.CHECK, TIE, facts.case)
+    limit = compared.limits.configured(agreement.CHECK, TIE, facts.case)
     if limit is None or not _can_be_settled(facts, reference):
         return outcome, message
     hint = "no replay of the choices tells whether it is a tie; rerun=failed runs the case again"
@@ -87,7 +87,7 @@ def _can_be_settled(*both: Facts) -> bool:
 def _no_tie(settled: Comparison, facts: Facts, reference: Facts) -> str:
     ours, theirs = settled.after[0]
     replayed = next(one.replays for one in (*facts.replays, *reference.replays))
-    limit = thresholds.configured(agreement.CHECK, TIE, facts.case)
+    limit = settled.limits.configured(agreement.CHECK, TIE, facts.case)
     bound = f" (scores within {limit.value:g})" if limit else ""
     return (
         f"step {ours.step}: it is no tie: with the choices of {replayed} replayed where they may"

@@ -18,7 +18,7 @@ from sweep.cli.complaints import one_line
 from sweep.cli.terminal import check_linux, steady
 from sweep.cli.usage import usage
 from sweep.errors import RequestError, told
-from sweep.files import conf_dir, config_dir_of, reading_also
+from sweep.files import ConfDirs, conf_dir, config_dir_of
 
 schema.register()
 
@@ -26,32 +26,29 @@ schema.register()
 def main() -> int:
     """Run Hydra on the command line; returns the exit code: 0, 1, 2 or 3 (or 130, interrupted)."""
     steady()
+    argv, conf = sys.argv[1:], ConfDirs()
     try:
         check_linux()
-        own, _ = config_dir_of(sys.argv[1:])
-        with reading_also(own):
-            return _run(sys.argv[1:])
+        conf = ConfDirs.having(config_dir_of(argv)[0])
+        return _run(argv, conf)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 2
     except BaseException as error:  # noqa: BLE001  # each has its line and its exit code
-        return _answer(error)
+        return _answer(error, conf)
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], conf: ConfDirs) -> int:
     if {"--help", "-h"} & set(argv):
-        print(usage())
+        print(usage(conf))
         return 0
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come here instead of being printed
-    task = Task()
+    task = Task(argv, conf)
     run = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)
-    try:
-        if completion.FLAGS & set(argv):
-            completion.answer(argv, run)
-        else:
-            sys.argv[1:] = options_first(argv)
-            run()
-    except Exception as error:  # noqa: BLE001  # while the folder of one's own is known
-        return _answer(error)
+    if completion.FLAGS & set(argv):
+        completion.answer(argv, run)
+    else:
+        sys.argv[1:] = options_first(argv)
+        run()
     return task.exit_code
 
 
@@ -85,18 +82,20 @@ def refuse(message: str) -> NoReturn:
 class Task:
     """What Hydra calls: one case in the foreground. Both it and the sweeper leave an exit code."""
 
-    exit_code = 0
+    def __init__(self, argv: Sequence[str], conf: ConfDirs) -> None:
+        self.argv, self._conf = argv, conf
+        self.exit_code = 0
 
     def __call__(self, config: DictConfig) -> int:
         """Run the composed case. Returns whatever happens, so that Hydra calls its callbacks."""
         try:
-            self.exit_code = _foreground(config)
+            self.exit_code = _foreground(config, self.argv)
         except Exception as error:  # noqa: BLE001  # Hydra would print more than a line
-            self.exit_code = _answer(error)
+            self.exit_code = _answer(error, self._conf)
         return self.exit_code
 
 
-def _foreground(config: DictConfig) -> int:
+def _foreground(config: DictConfig, argv: Sequence[str]) -> int:
     from sweep.case.machine import this_machine
     from sweep.plan import honoured, plan_one
     from sweep.plan.suite import SET_BY_US
@@ -109,12 +108,12 @@ def _foreground(config: DictConfig) -> int:
         if config.get(key) is not None:
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
     planned = plan_one(config.hydra.overrides.task, config, this_machine())
-    return foreground.run(planned, this_machine())
+    return foreground.run(planned, this_machine(), argv)
 
 
-def _answer(error: BaseException) -> int:
+def _answer(error: BaseException, conf: ConfDirs) -> int:
     """Its line, printed, and its exit code."""
-    line = one_line(error)
+    line = one_line(error, conf)
     said, code = told(error) if line is None else (line, 2)
     print(f"sweep: {said}", file=sys.stderr)
     return code

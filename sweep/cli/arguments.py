@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sweep.cli.terminal import check_linux, steady
 from sweep.errors import RequestError, told
-from sweep.files import config_dir_of, reading_also
+from sweep.files import ConfDirs, config_dir_of
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,15 @@ class Usage:
 
     def __str__(self) -> str:
         known = [
-            f"  {one.name + '=...':<16} {one.meaning}{_default(one)}" for one in self.arguments
+            f"  {argument.name + '=...':<16} {argument.meaning}{_default(argument)}"
+            for argument in self.arguments
         ]
         head = " ".join(["python -m", self.command, *self.words, "[key=value ...]"])
         return "\n".join([head, "", self.what, "", *known, _OWN, "", f"Example: {self.example}"])
 
     def parse(self, argv: Sequence[str]) -> dict[str, str]:
         """Argument or word (in lower case) -> value, without what is left out; RequestError."""
-        values = {one.name: one.default for one in self.arguments}
+        values = {argument.name: argument.default for argument in self.arguments}
         words = [text for text in argv if "=" not in text]
         for text in argv:
             if "=" in text:
@@ -62,14 +63,17 @@ class Usage:
                 self._check(text, key, value)
                 values[key] = value
         values.update(self._words(words))
-        missing = [one.name for one in self.arguments
-                   if values[one.name] is None and not one.optional]  # fmt: skip
+        missing = [
+            argument.name
+            for argument in self.arguments
+            if values[argument.name] is None and not argument.optional
+        ]
         if missing:
             raise RequestError(f"{missing[0]}=... is missing; as in: {self.example}")
         return {key: value for key, value in values.items() if value is not None}
 
     def _check(self, text: str, key: str, value: str) -> None:
-        names = [one.name for one in self.arguments]
+        names = [argument.name for argument in self.arguments]
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(names)}"
@@ -84,13 +88,17 @@ class Usage:
         if not fits:
             said = " ".join(given) or "a word is missing"
             raise RequestError(f"{said}: not understood; as in: {self.example}")
-        return {word.lower(): text for word, text in zip(self.words, given, strict=True)
-                if word.isupper()}  # fmt: skip
+        return {
+            word.lower(): text
+            for word, text in zip(self.words, given, strict=True)
+            if word.isupper()
+        }
 
 
 def run(
-    usage: Usage, main: Callable[[dict[str, str]], int], argv: Sequence[str] | None = None
-) -> int:
+    usage: Usage, main: Callable[[dict[str, str], ConfDirs], int],
+    argv: Sequence[str] | None = None,
+) -> int:  # fmt: skip
     """Parse, call `main`, and turn what goes wrong into one line and an exit code (2, 3, 130)."""
     steady()
     argv = sys.argv[1:] if argv is None else argv
@@ -102,16 +110,15 @@ def run(
         own, rest = config_dir_of(argv)
         if own is not None and not Path(own).is_dir():
             raise RequestError(f"--config-dir {own}: no such folder")
-        with reading_also(own):
-            return main(usage.parse(rest))
+        return main(usage.parse(rest), ConfDirs.having(own))
     except BaseException as error:  # each has its line and its exit code
         if isinstance(error, SystemExit):
             raise
         return _complain(usage, *told(error))
 
 
-def _default(one: Argument) -> str:
-    return f" (default: {one.default})" if one.default is not None else ""
+def _default(argument: Argument) -> str:
+    return f" (default: {argument.default})" if argument.default is not None else ""
 
 
 def _complain(usage: Usage, line: str, code: int) -> int:

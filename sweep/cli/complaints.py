@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from sweep.errors import RequestError
-from sweep.files import conf_dir, conf_files
+from sweep.files import ConfDirs
 
 EXAMPLE = "python -m sweep arch=llama layout=single"
 
@@ -19,7 +19,7 @@ KEY_ERRORS = (ConfigAttributeError, ConfigKeyError)
 _FOR_DEVELOPERS = ("full_key", "object_type", "reference_type")
 
 
-def one_line(error: BaseException) -> str | None:
+def one_line(error: BaseException, conf: ConfDirs) -> str | None:
     """The complaint; None if the error is not about the request but a fault of ours."""
     if isinstance(error, RequestError):
         return str(error)
@@ -30,14 +30,14 @@ def one_line(error: BaseException) -> str | None:
         hint = _near(name, error.options)
         return f"{group}={name}: no such {group};{hint} choose from {choices}{degrees}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not understood: {_without_link(_flat(error))}"
+        return f"{error.override}: not understood: {_without_link(_flat(error, conf))}"
     if isinstance(error, (HydraException, OmegaConfBaseException)):
-        return _flat(error)
+        return _flat(error, conf)
     if isinstance(error, UnicodeDecodeError):
         path = _loaded(error)
         return path and f"{path}: no UTF-8 text: {error.reason} at byte {error.start}"
     is_theirs = _raised_by(error) in ("hydra", "omegaconf", "yaml")
-    return _flat(error) if is_theirs and isinstance(error, Exception) else None
+    return _flat(error, conf) if is_theirs and isinstance(error, Exception) else None
 
 
 def _raised_by(error: BaseException) -> str:
@@ -50,29 +50,35 @@ def _raised_by(error: BaseException) -> str:
 def _loaded(error: BaseException) -> str | None:
     """The file of the configuration that Hydra was reading."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((str(one.f_locals["full_path"]) for one in reversed(frames)
-                 if "full_path" in one.f_locals), None)  # fmt: skip
+    return next(
+        (
+            str(frame.f_locals["full_path"])
+            for frame in reversed(frames)
+            if "full_path" in frame.f_locals
+        ),
+        None,
+    )
 
 
 def _without_link(text: str) -> str:
     return re.sub(r" See https://hydra\S+ for details", "", text)
 
 
-def _flat(error: BaseException) -> str:
+def _flat(error: BaseException, conf: ConfDirs) -> str:
     text = str(error)
     if "Ambiguous value for argument" in text or "requires --multirun" in text:
         first = text.splitlines()[0]
         return f"{first}: several values need -m (python -m sweep -m ...)"
-    if found := re.search(r"You must specify '([^']+)'", text):
+    if match := re.search(r"You must specify '([^']+)'", text):
         choices = ", ".join(line.strip() for line in text.splitlines() if line.startswith("\t"))
-        return f"{found[1]}=...: missing; choose from {choices}; as in: {EXAMPLE}"
-    if found := re.search(r"Could not override '([^']+)'\.\nTo append", text):
-        return _no_setting(found[1], error.__cause__)
-    if found := re.search(r"missing mandatory value.*full_key: (\S+)", text, re.S):
-        group = conf_dir() / found[1].partition(".")[0]
-        return f"{found[1]}=...: missing; {group}/ says what it is"
-    if found := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
-        return f"{conf_files(f'{found[1]}.yaml')[-1]}: {_of_file(error.__context__, found[2])}"
+        return f"{match[1]}=...: missing; choose from {choices}; as in: {EXAMPLE}"
+    if match := re.search(r"Could not override '([^']+)'\.\nTo append", text):
+        return _no_setting(match[1], error.__cause__)
+    if match := re.search(r"missing mandatory value.*full_key: (\S+)", text, re.S):
+        group = conf.shipped / match[1].partition(".")[0]
+        return f"{match[1]}=...: missing; {group}/ says what it is"
+    if match := re.search(r"In '([^']+)': \w+ raised while composing config:\n(.*)", text, re.S):
+        return f"{conf.files(f'{match[1]}.yaml')[-1]}: {_of_file(error.__context__, match[2])}"
     cause = f": {_sentence(str(error.__cause__))}" if error.__cause__ else ""
     return _sentence(text) + cause
 
@@ -89,7 +95,7 @@ def _no_setting(key: str, error: BaseException | None) -> str:
         key = error.full_key
     within, dot, name = key.rpartition(".")
     parent = error.parent_node if isinstance(error, KEY_ERRORS) else None
-    known = [str(one) for one in parent or () if one not in (None, "hydra", "_target_")]
+    known = [str(key) for key in parent or () if key not in (None, "hydra", "_target_")]
     near = _near(name, known, within + dot)
     if within == "hydra.launcher" and not near:
         near = _near(name, _of_slurm(), "hydra/launcher=slurm hydra.launcher.")

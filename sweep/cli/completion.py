@@ -39,12 +39,15 @@ def _words(ask: Callable[[], object]) -> list[str]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         ask()
-    found = [value for word in said.getvalue().split() for value in _values(word)]
+    offered = [value for word in said.getvalue().split() for value in _values(word)]
     if not equals:
-        return found
-    new = [one.partition("=")[2] for one in found]
-    return [f"{key}={before}{comma}{one}" for one in new
-            if one.startswith(begun) and one not in before.split(",")]  # fmt: skip
+        return offered
+    new = [name.partition("=")[2] for name in offered]
+    return [
+        f"{key}={before}{comma}{name}"
+        for name in new
+        if name.startswith(begun) and name not in before.split(",")
+    ]
 
 
 def _chosen(line: str, asked: str) -> str:
@@ -61,7 +64,7 @@ def _values(word: str) -> Iterator[str]:
     known: Mapping[str, object] = vars(schema)
     choices = known.get(kind)
     if isinstance(choices, enum.EnumMeta) and member:
-        yield from (f"{key}={one}" for one in choices.__members__)
+        yield from (f"{key}={name}" for name in choices.__members__)
     elif value in ("true", "false"):
         yield from (f"{key}=true", f"{key}=false")
     else:

@@ -38,9 +38,13 @@ def steady() -> None:
             stream.flush()
         encoding = "utf-8" if stream is None else stream.encoding
         raw = io.BufferedWriter(_Lasting(descriptor, "w", closefd=False))
-        setattr(sys, name, io.TextIOWrapper(
-            raw, encoding, "replace", line_buffering=descriptor == 2 or raw.isatty()
-        ))  # fmt: skip
+        setattr(
+            sys,
+            name,
+            io.TextIOWrapper(
+                raw, encoding, "replace", line_buffering=descriptor == 2 or raw.isatty()
+            ),
+        )
 
 
 def check_linux() -> None:

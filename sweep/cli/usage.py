@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
-from sweep.files import conf_dir, conf_dirs
+from sweep.files import ConfDirs
 
 GROUPS = ("suite", "arch", "layout", "feature", "trainer", "scale", "hydra/launcher")
 
@@ -45,14 +46,13 @@ Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep it
 (nothing could be started or recorded), 130 interrupted."""
 
 
-def usage() -> str:
+def usage(conf: ConfDirs) -> str:
     """The help text, with the choices of `conf/` and of --config-dir."""
-    return _TEXT.format(choices="\n".join(map(_choices, GROUPS)), conf=conf_dir())
+    choices = "\n".join(_choices(group, conf.choices_of(group)) for group in GROUPS)
+    return _TEXT.format(choices=choices, conf=conf.shipped)
 
 
-def _choices(group: str) -> str:
-    files = (path for folder in conf_dirs() for path in (folder / group).glob("*.yaml"))
-    names = sorted({path.stem for path in files})
+def _choices(group: str, names: Sequence[str]) -> str:
     return textwrap.fill(
         f"  {group + '=':<16}{', '.join(names)}", width=98, subsequent_indent=" " * 18
     )

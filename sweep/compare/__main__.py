@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from sweep import judge
+from sweep.checks import thresholds
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, Argument, Usage
 from sweep.compare import page
 from sweep.compare.page import Page
 from sweep.errors import RequestError
-from sweep.files import write_text
+from sweep.files import ConfDirs, write_text
 from sweep.store import Reader, SweepRecord
 from sweep.store.reader import PINNED
 
@@ -45,15 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return arguments.run(USAGE, _compare, argv)
 
 
-def _compare(values: dict[str, str]) -> int:
-    judge.ready()
+def _compare(values: dict[str, str], conf: ConfDirs) -> int:
+    judge.ready(conf)
     reader = Reader.at(Path(values["outputs"]))
     head = reader.find(values["head"], values.get("experiment"))
     base = _base(reader, values["base"], head, values.get("experiment"))
     if base.run_id == head.run_id:
         raise RequestError(f"base and head are both {head.sweep_id}")
     planned = reader.plan(head)["cases"]
-    compared = Page.of(base, head, reader.cases(base), reader.cases(head), planned)
+    cases = reader.cases(base), reader.cases(head)
+    compared = Page.of(base, head, *cases, thresholds.table(conf), planned)
     if not compared.rows and not compared.regressions:
         raise RequestError(f"{base.sweep_id} and {head.sweep_id} have no case in common")
     _tell(compared, values.get("markdown"))

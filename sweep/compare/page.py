@@ -11,6 +11,7 @@ from rich.text import Text
 
 from sweep import provenance
 from sweep.checks import comparable
+from sweep.checks.thresholds import Table
 from sweep.compare.rows import Row, is_good, pair, verdict_of
 from sweep.report.lines import grid, say, say_whole
 from sweep.report.markdown import escaped, table
@@ -41,18 +42,20 @@ class Page:
     def of(
         cls, base: SweepRecord, head: SweepRecord,
         base_cases: Sequence[CaseRecord], head_cases: Sequence[CaseRecord],
-        planned: Sequence[str] = (),
+        limits: Table, planned: Sequence[str] = (),
     ) -> Page:  # fmt: skip
         """Pair the cases of both sweeps."""
-        return cls(base, head, *pair(base_cases, head_cases), planned)
+        return cls(base, head, *pair(base_cases, head_cases, limits), planned)
 
     @cached_property
     def regressions(self) -> list[str]:
         """A line for each thing that got worse, with its case."""
         worse = [f"{row.case_id}: {message}" for row in self.rows for message in row.regressions()]
         lost = [case for case in self._lost if is_good(case)]
-        return worse + [f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head"
-                        " was to run" for case in lost]  # fmt: skip
+        return worse + [
+            f"{case.case_id}: {verdict_of(case)} > no result, of a case that the head was to run"
+            for case in lost
+        ]
 
     @cached_property
     def notes(self) -> list[str]:

@@ -10,6 +10,7 @@ from sweep.checks import Finding, Outcome, comparable, cost, drift
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparison import Comparison
 from sweep.checks.graph_breaks import breaks_of
+from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Happening
 from sweep.judge import Verdict
 from sweep.store import CaseRecord
@@ -21,6 +22,7 @@ class Row:
 
     base: CaseRecord
     head: CaseRecord
+    limits: Table
 
     @property
     def case_id(self) -> str:
@@ -49,7 +51,9 @@ class Row:
     @cached_property
     def drift(self) -> Finding | None:
         """The finding of check drift against the base; None if one of the two never ran."""
-        return drift.against(Baseline("base", self.facts[0]), self.facts[1]) if self.facts else None
+        if self.facts is None:
+            return None
+        return drift.against(Baseline("base", self.facts[0]), self.facts[1], self.limits)
 
     @property
     def is_fix(self) -> bool:
@@ -74,7 +78,7 @@ class Row:
         """The largest relative difference of loss and grad_norm; empty if not comparable."""
         if self.facts is None:
             return {}
-        compared = Comparison(self.facts[1], self.facts[0], self.case_id, "drift")
+        compared = Comparison(self.facts[1], self.facts[0], self.case_id, "drift", self.limits)
         if compared.other_batch() or comparable.unlike(*self.facts):
             return {}
         return {figure.name: figure.largest for figure in compared.series[:2]}
@@ -100,7 +104,7 @@ class Row:
         if self._has_drifted and self.drift and not self.is_fix:
             yield self.drift.message
         if self.facts is not None:
-            yield from cost.beyond(self.facts[1], Baseline("base", self.facts[0]))
+            yield from cost.beyond(self.facts[1], Baseline("base", self.facts[0]), self.limits)
 
     def notes(self) -> Iterator[str]:
         """Yield what changed and is not a regression."""
@@ -108,8 +112,8 @@ class Row:
             yield f"{self.verdicts}{', which is a fix' if self.is_fix else ''}"
         if self.unlike and self.facts is None:
             yield f"not comparable: {self.unlike}"
-        for one in self.gone_breaks:
-            yield f"graph break gone: {one}"
+        for graph_break in self.gone_breaks:
+            yield f"graph break gone: {graph_break}"
         if self.drift and self.drift.message and (self.is_fix or not self._has_drifted):
             yield self.drift.message
 
@@ -119,12 +123,12 @@ class Row:
 
 
 def pair(
-    base: Sequence[CaseRecord], head: Sequence[CaseRecord]
+    base: Sequence[CaseRecord], head: Sequence[CaseRecord], limits: Table
 ) -> tuple[list[Row], list[CaseRecord], list[CaseRecord]]:
     """Cases with a result in both, in the base only, and in the head only."""
     before = {case.case_id: case for case in base if "verdict" in case.tags}
     after = {case.case_id: case for case in head if "verdict" in case.tags}
-    rows = [Row(before[name], case) for name, case in after.items() if name in before]
+    rows = [Row(before[name], case, limits) for name, case in after.items() if name in before]
     only_base = [case for name, case in before.items() if name not in after]
     return rows, only_base, [case for name, case in after.items() if name not in before]
 
@@ -148,6 +152,9 @@ def _only_in(facts: Facts, other: Facts) -> list[Happening]:
 def _why(case: CaseRecord) -> str:
     """The checks that failed, in brackets."""
     bad = (Outcome.FAIL, Outcome.INCONCLUSIVE)
-    checks = [key.removeprefix("check.") for key, value in sorted(case.tags.items())
-              if key.startswith("check.") and value in bad]  # fmt: skip
+    checks = [
+        key.removeprefix("check.")
+        for key, value in sorted(case.tags.items())
+        if key.startswith("check.") and value in bad
+    ]
     return f" ({', '.join(checks)})" if checks else ""

@@ -10,7 +10,7 @@ from sweep import report
 from sweep.case.folder import PLAN
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
-from sweep.files import inside, write_json
+from sweep.files import ConfDirs, inside, write_json
 from sweep.judge.verdict import ready
 from sweep.session.closing import keep
 from sweep.session.rejudge import judge_recorded, without_own
@@ -32,14 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return arguments.run(USAGE, _run, argv)
 
 
-def _run(values: Mapping[str, str]) -> int:
-    ready()
+def _run(values: Mapping[str, str], conf: ConfDirs) -> int:
+    ready(conf)
     outputs = Path(values["outputs"])
     reader = Reader.at(outputs)
     sweep = reader.find(values["sweep"], values.get("experiment"))
     folder = _folder(outputs, reader, sweep)
     with reader.location.writing("take the verdicts"):
-        return _judge_again(reader, sweep, folder)
+        return _judge_again(reader, sweep, folder, conf)
 
 
 def _folder(outputs: Path, reader: Reader, sweep: SweepRecord) -> Path:
@@ -52,16 +52,17 @@ def _folder(outputs: Path, reader: Reader, sweep: SweepRecord) -> Path:
     return folder
 
 
-def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path) -> int:
+def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path, conf: ConfDirs) -> int:
     client = reader.location.client
     ending.end_dead_runs(client, sweep.experiment_id)
     sweep = reader.find(sweep.sweep_id, sweep.experiment)  # one of them may have been its run
-    results = [one for one in judge_recorded(reader, sweep, folder) if not one.interrupted]
+    judged = judge_recorded(reader, sweep, folder, conf)
+    results = [result for result in judged if not result.interrupted]
     missing = _missing(len(results), len(reader.plan(sweep)["cases"]))
     keep(results)
     report.write(folder, results)
     report.show(folder, results, missing)
-    if said := without_own(results):
+    if said := without_own(results, conf):
         print(said, file=sys.stderr)
     if sweep.status not in GOES_ON:
         end = End(interrupted=missing is not None)
@@ -69,9 +70,9 @@ def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path) -> int:
     return report.exit_code(results, missing)
 
 
-def _missing(found: int, planned: int) -> str | None:
+def _missing(ended: int, planned: int) -> str | None:
     """What to say of a sweep that did not run to its end."""
-    return f"{planned - found} of {planned} cases have no result" if found < planned else None
+    return f"{planned - ended} of {planned} cases have no result" if ended < planned else None
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from sweep.checks import CHECKS, Finding, Outcome
 from sweep.conf_file import OfCases, Pattern
 from sweep.errors import unknown
 from sweep.facts import Facts
-from sweep.files import conf_files
+from sweep.files import ConfDirs
 
 FILE = "known_failures.yaml"
 CHECK = "known_failures"  # of the finding that an entry is to be deleted
@@ -51,39 +51,43 @@ class KnownFailure(OfCases):
         return f"{self.place} (case: {self.case}, check: {self.check})"
 
 
-def of_case(case: Case) -> list[KnownFailure]:
+def of_case(case: Case, conf: ConfDirs) -> list[KnownFailure]:
     """The entries that name the case; raises RequestError if a file cannot be read."""
-    return [one for one in entries() if one.names(case)]
+    return [entry for entry in entries(conf) if entry.names(case)]
 
 
-def entries() -> list[KnownFailure]:
+def entries(conf: ConfDirs) -> Sequence[KnownFailure]:
     """All that are known; raises RequestError if a file cannot be read."""
-    return conf_file.entries(conf_files(FILE), KnownFailure)
+    return conf_file.entries(conf, FILE, KnownFailure)
 
 
-def marked(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
+def marked(facts: Facts, findings: Sequence[Finding], conf: ConfDirs) -> list[Finding]:
     """The findings, with what is known of them, and one more for each entry to delete."""
-    entries_of_it = of_case(facts.case)
+    entries_of_it = of_case(facts.case, conf)
     today = datetime.fromtimestamp(facts.started, UTC).date()  # a night judged again is that night
-    done = [_marked(one, entries_of_it, today) for one in findings]
-    if any(one.check == "exit" and one.outcome is not Outcome.PASS for one in findings):
+    done = [_marked(finding, entries_of_it, today) for finding in findings]
+    if any(finding.check == "exit" and finding.outcome is not Outcome.PASS for finding in findings):
         return done  # what else is missing follows from that
-    return done + [_fixed(one) for one in entries_of_it if _is_stale(one, findings)]
+    return done + [_fixed(entry) for entry in entries_of_it if _is_stale(entry, findings)]
 
 
 def counts_against(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that a verdict is about: where the trainer did not end well, that alone."""
-    against = [one for one in findings if not one.advisory and one.outcome is not Outcome.PASS]
-    exits = [one for one in against if one.check == "exit"]
+    against = [
+        finding
+        for finding in findings
+        if not finding.advisory and finding.outcome is not Outcome.PASS
+    ]
+    exits = [finding for finding in against if finding.check == "exit"]
     return exits or against
 
 
 def _marked(finding: Finding, of_it: Sequence[KnownFailure], today: date) -> Finding:
-    mine = [one for one in of_it if one.concerns(finding)]
+    mine = [entry for entry in of_it if entry.concerns(finding)]
     if finding.outcome is Outcome.PASS or not mine:
         return finding
-    described = [one for one in mine if one.describes(finding)]
-    current = [one for one in described if one.until is None or today <= one.until]
+    described = [entry for entry in mine if entry.describes(finding)]
+    current = [entry for entry in described if entry.until is None or today <= entry.until]
     if current:
         return finding.model_copy(update={"known": current[0].issue})
     if described:
@@ -94,7 +98,7 @@ def _marked(finding: Finding, of_it: Sequence[KnownFailure], today: date) -> Fin
 
 
 def _is_stale(entry: KnownFailure, findings: Sequence[Finding]) -> bool:
-    return any(entry.concerns(one) and one.outcome is Outcome.PASS for one in findings)
+    return any(entry.concerns(finding) and finding.outcome is Outcome.PASS for finding in findings)
 
 
 def _fixed(entry: KnownFailure) -> Finding:

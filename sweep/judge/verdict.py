@@ -11,6 +11,7 @@ from sweep.checks import CHECKS, Check, Context, Finding, Outcome, known_breaks,
 from sweep.checks.exit import timed_out
 from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.judge import known_failures
 
 
@@ -47,14 +48,18 @@ class Judgement(BaseModel):
     @property
     def words(self) -> str:
         """The verdict as people read it: a pass that rests on no comparison says so."""
-        alone = self.verdict is Verdict.PASSED and any(one.alone for one in self.findings)
+        alone = self.verdict is Verdict.PASSED and any(finding.alone for finding in self.findings)
         return f"{self.verdict.value}, not compared" if alone else self.verdict.value
 
     @property
     def worst(self) -> Finding | None:
         """The first finding that speaks against the case; a known one only if nothing else does."""
         is_known = self.verdict is Verdict.KNOWN
-        against = [one for one in self.findings if not one.advisory and (is_known or not one.known)]
+        against = [
+            finding
+            for finding in self.findings
+            if not finding.advisory and (is_known or not finding.known)
+        ]
         for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.UNAVAILABLE):
             for finding in against:
                 if finding.outcome is outcome:
@@ -62,23 +67,23 @@ class Judgement(BaseModel):
         return None
 
 
-def ready() -> None:
+def ready(conf: ConfDirs) -> None:
     """Read the files that judging needs; raises RequestError for one that cannot be read."""
-    names.check(thresholds.table())
-    known_breaks.entries()
-    known_failures.entries()
+    names.check(thresholds.table(conf), conf.choices_of("arch"))
+    known_breaks.entries(conf)
+    known_failures.entries(conf)
 
 
 def judge(facts: Facts, context: Context) -> Judgement:
     """Run every check over the facts of a case; one that cannot be run is inconclusive."""
-    found = [_run(name, check, facts, context) for name, check in CHECKS.items()]
-    findings = [_weighed(finding) for finding in found if finding is not None]
-    findings = known_failures.marked(facts, findings)
+    outcomes = [_run(name, check, facts, context) for name, check in CHECKS.items()]
+    findings = [_weighed(finding, context) for finding in outcomes if finding is not None]
+    findings = known_failures.marked(facts, findings, context.conf)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
 
 
-def _weighed(finding: Finding) -> Finding:
-    if not thresholds.is_advisory(finding.check):
+def _weighed(finding: Finding, context: Context) -> Finding:
+    if finding.check not in context.limits.advisory:
         return finding
     return finding.model_copy(update={"advisory": True})
 
@@ -107,13 +112,13 @@ def _run(name: str, check: Check, facts: Facts, context: Context) -> Finding | N
 
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     against = known_failures.counts_against(findings)
-    new = [one for one in against if not one.known]
+    new = [finding for finding in against if not finding.known]
     if not new:
         return Verdict.KNOWN if against else Verdict.PASSED
-    checks = {one.check for one in new}
+    checks = {finding.check for finding in new}
     if "exit" in checks:
         return Verdict.TIMED_OUT if timed_out(facts) else Verdict.CRASHED
     if checks == {known_failures.CHECK}:
         return Verdict.FIXED
-    is_failed = Outcome.FAIL in {one.outcome for one in new}
+    is_failed = Outcome.FAIL in {finding.outcome for finding in new}
     return Verdict.FAILED if is_failed else Verdict.INCONCLUSIVE

@@ -34,7 +34,7 @@ def rank_of(directory: Path) -> int:
     Raises ValueError if it does not.
     """
     first = (_FIRST.fullmatch(part) for part in directory.parts)
-    return int(directory.name) + sum(int(found.group(1)) for found in first if found)
+    return int(directory.name) + sum(int(match.group(1)) for match in first if match)
 
 
 def logs_in(ranks: Path, *names: str) -> Iterator[tuple[int, Path]]:
@@ -79,7 +79,7 @@ def _hung_at(log: Path, lines: int) -> str:
     Helpers of the rank write theirs into the same log; the rank is where most calls are open.
     """
     _, *stacks = tail(log, lines=2000, limit=1 << 20).split(_CURRENT)
-    deepest = max((one.partition("\n\n")[0] for one in stacks), key=_depth, default="")
+    deepest = max((stack.partition("\n\n")[0] for stack in stacks), key=_depth, default="")
     return "\n".join((_CURRENT + deepest).splitlines()[:lines]) if stacks else tail(log, lines)
 
 
@@ -88,8 +88,8 @@ def _depth(stack: str) -> int:
 
 
 def _from_summary(text: str) -> tuple[int | None, str]:
-    _, found, block = text.rpartition(_ROOT)
-    if not found:
+    _, heading, block = text.rpartition(_ROOT)
+    if not heading:
         return None, ""
     fields: dict[str, str] = {}
     for key, value in _FIELD.findall(block):
@@ -103,21 +103,21 @@ def _from_summary(text: str) -> tuple[int | None, str]:
 
 def _error_files(ranks: Path) -> dict[int, tuple[float, str]]:
     """Rank -> time and message of its error file; an unreadable one is left out."""
-    found = {}
+    errors = {}
     for path in ranks.rglob("error.json"):
         try:
             message = json.loads(path.read_text(encoding="utf-8"))["message"]
             said = message["message"] if isinstance(message, dict) else str(message)
             extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
-            found[rank_of(path.parent)] = (float(extra.get("timestamp", 0)), _one_line(said))
+            errors[rank_of(path.parent)] = (float(extra.get("timestamp", 0)), _one_line(said))
         except (OSError, ValueError, KeyError, AttributeError):
             continue
-    return found
+    return errors
 
 
 def _rank_tail(ranks: Path, rank: int) -> str:
     logs = logs_in(ranks, "stdout.log", "stderr.log")
-    return "\n".join(filter(None, (tail(log) for found, log in logs if found == rank)))
+    return "\n".join(filter(None, (tail(log) for of_rank, log in logs if of_rank == rank)))
 
 
 def _one_line(text: str, limit: int = 500) -> str:

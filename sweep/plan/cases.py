@@ -34,8 +34,8 @@ def plan(
     """
     planned: dict[str, Planned] = {}
     for overrides in combinations:
-        one = resolved(overrides, compose(overrides), machine, suffix(overrides, varying))
-        planned.setdefault(one.case.id, one)
+        case = resolved(overrides, compose(overrides), machine, suffix(overrides, varying))
+        planned.setdefault(case.case.id, case)
     if not planned:
         raise RequestError("nothing selected: name at least one arch and one layout")
     return checked(list(planned.values()))
@@ -45,8 +45,8 @@ def plan_one(
     overrides: Sequence[str], config: DictConfig, machine: Machine, more: str = ""
 ) -> Planned:
     """One composed combination as a case."""
-    [one] = checked([resolved(overrides, config, machine, more)])
-    return one
+    [planned] = checked([resolved(overrides, config, machine, more)])
+    return planned
 
 
 def resolved(
@@ -65,7 +65,7 @@ def resolved(
 def _own_folder(config: DictConfig) -> str | None:
     """The folder of --config-dir that the case was composed with."""
     sources = OmegaConf.select(config, "hydra.runtime.config_sources") or []
-    return next((one.path for one in sources if one.provider == "command-line"), None)
+    return next((source.path for source in sources if source.provider == "command-line"), None)
 
 
 def launcher_of(config: DictConfig) -> str | None:
@@ -80,12 +80,14 @@ def checked(planned: Sequence[Planned]) -> list[Planned]:
 
     Raises RequestError for what could run nowhere.
     """
-    adapters = dict.fromkeys(one.settings.trainer.adapter for one in planned)
+    adapters = dict.fromkeys(case.settings.trainer.adapter for case in planned)
     reasons: dict[str, str | None] = {}
     for name in adapters:
-        cases = [one.settings for one in planned if one.settings.trainer.adapter == name]
+        cases = [case.settings for case in planned if case.settings.trainer.adapter == name]
         reasons |= _reasons(trainers.load(name), cases)
-    return [replace(one, unavailable=reasons[one.case.id] or one.unavailable) for one in planned]
+    return [
+        replace(case, unavailable=reasons[case.case.id] or case.unavailable) for case in planned
+    ]
 
 
 def _reasons(trainer: Trainer, cases: Sequence[Settings]) -> dict[str, str | None]:

@@ -43,9 +43,11 @@ class Earlier:
         check_ended(folder, host_gone)
         if waiting := jobs.active(folder):
             words = [f"sweep={folder.name}", f"outputs={outputs}", "wait=true"]
-            raise RequestError(f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
-                               f" {commands.spelled('sweep.collect', words)} first, or"
-                               f" scancel {' '.join(waiting)}")  # fmt: skip
+            raise RequestError(
+                f"{len(waiting)} jobs of sweep {folder.name} still run in Slurm:"
+                f" {commands.spelled('sweep.collect', words)} first, or"
+                f" scancel {' '.join(waiting)}"
+            )
         return cls(folder, rerun == "failed")
 
     @property
@@ -61,28 +63,31 @@ class Earlier:
         files = readable(self._cases, self._file)
         varying = varying_keys([file.overrides for file in files.values()])
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
-        found = [_renamed(resolved(overrides, compose(overrides), machine), case_id)
-                 for case_id, overrides in said.items() if overrides is not None]  # fmt: skip
-        if not found:
+        cases = [
+            _renamed(resolved(overrides, compose(overrides), machine), case_id)
+            for case_id, overrides in said.items()
+            if overrides is not None
+        ]
+        if not cases:
             words = " ".join(f"{key}={','.join(values)}" for key, values in chosen.items())
             raise RequestError(f"nothing in sweep {self.folder.name} matches {words}")
-        return checked(found)
+        return checked(cases)
 
     def its_own(self, planned: Sequence[Planned], shard: Shard = None) -> list[Planned]:
         """Those of a suite's cases that it has; raises RequestError if it was of something else."""
         self._check_shard(shard)
-        found = [one for one in planned if one.case.id in self._cases]
-        others = [one.case.id for one in planned if one.case.id not in self._cases]
-        if not found or (others and shard is None):
+        cases = [case for case in planned if case.case.id in self._cases]
+        others = [case.case.id for case in planned if case.case.id not in self._cases]
+        if not cases or (others and shard is None):
             raise RequestError(
                 f"sweep {self.folder.name} has no case {others[0]}, and {len(others) - 1} others:"
                 " leave suite=... out to go on with the cases that it has"
             )
-        return found
+        return cases
 
     def with_the_rest(self, planned: Sequence[Planned]) -> list[Planned]:
         """All of its cases, of which `planned` are gone on with: it is reported as a whole."""
-        known = {one.case.id: one for one in planned}
+        known = {case.case.id: case for case in planned}
         for case_id in self._cases:
             with contextlib.suppress(RequestError):  # its folder was removed
                 known.setdefault(case_id, self._file(case_id).planned)
@@ -159,9 +164,9 @@ def _said(
     return [f"{key}={value}" for key, value in said.items()]
 
 
-def _renamed(one: Planned, case_id: str) -> Planned:
+def _renamed(planned: Planned, case_id: str) -> Planned:
     return replace(
-        one,
-        case=one.case.model_copy(update={"id": case_id}),
-        settings=replace(one.settings, case_id=case_id),
+        planned,
+        case=planned.case.model_copy(update={"id": case_id}),
+        settings=replace(planned.settings, case_id=case_id),
     )

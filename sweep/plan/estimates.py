@@ -33,21 +33,23 @@ def seconds(
 ) -> dict[str, float]:
     """Case id -> estimate; `recorded` has the seconds of good runs by case id, of one device."""
     table: Any = OmegaConf.to_container(OmegaConf.load(conf_dir() / "estimates.yaml"))
-    return {one.case.id: _seconds(one, recorded, table) for one in planned}
+    return {case.case.id: _seconds(case, recorded, table) for case in planned}
 
 
-def launches(one: Planned) -> tuple[int, int]:
+def launches(planned: Planned) -> tuple[int, int]:
     """How often the case starts its trainer: at least, where its repeats are equal; at most."""
-    trainer = trainers.of(one.settings)
-    every = all_launches(trainer, one.settings)
+    trainer = trainers.of(planned.settings)
+    every = all_launches(trainer, planned.settings)
     first = [launch for launch in every if launch.repeats is None]
     return min(len(first) + 1, len(every)), len(every)
 
 
-def _seconds(one: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
-    if recorded.get(one.case.id):
-        return median(recorded[one.case.id])
-    of_device = table[one.case.device]
-    least, most = launches(one)
-    count = least if one.case.device == "cpu" else most  # where sums have an order, repeats agree
-    return float(of_device["arch"].get(one.case.arch, of_device["default"])) * count
+def _seconds(planned: Planned, recorded: Mapping[str, Sequence[float]], table: Any) -> float:
+    if recorded.get(planned.case.id):
+        return median(recorded[planned.case.id])
+    of_device = table[planned.case.device]
+    least, most = launches(planned)
+    count = (
+        least if planned.case.device == "cpu" else most
+    )  # where sums have an order, repeats agree
+    return float(of_device["arch"].get(planned.case.arch, of_device["default"])) * count

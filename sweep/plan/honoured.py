@@ -55,8 +55,9 @@ def check_sweep(config: DictConfig, callbacks: Sequence[object]) -> None:
     _check_fixed(config.hydra, fixed)
     for key in config.hydra.sweeper.get("params") or {}:
         if key in (*OF_THE_SWEEP, "outputs") or key.startswith("hydra"):
-            raise RequestError(f"hydra.sweeper.params.{key}: is about the sweep as a whole: say"
-                               f" {key}=... instead")  # fmt: skip
+            raise RequestError(
+                f"hydra.sweeper.params.{key}: is about the sweep as a whole: say {key}=... instead"
+            )
     for callback in callbacks:
         for name in IN_JOBS:
             nothing = getattr(Callback, name)

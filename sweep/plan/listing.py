@@ -27,15 +27,15 @@ def show(
     table.add_column("case", overflow="fold")
     table.add_column("launches", justify="right", no_wrap=True)
     table.add_column("estimate", justify="right", no_wrap=True)
-    for one in planned:
-        cost = "not here" if one.unavailable else f"{seconds[one.case.id]:.0f} s"
-        table.add_row(Text(one.case.id), _said(*estimates.launches(one)), cost)
+    for each in planned:
+        cost = "not here" if each.unavailable else f"{seconds[each.case.id]:.0f} s"
+        table.add_row(Text(each.case.id), _said(*estimates.launches(each)), cost)
     console = console or Console()
     console.print(table)
     for reason, cases in _reasons(planned).items():
         say(console, f"not here, {reason}: {', '.join(cases)}", "dim")
     if alone := references.without(planned):
-        names = ", ".join(one.case.id for one in alone)
+        names = ", ".join(case.case.id for case in alone)
         hint = "add another layout or feature, or references=true"
         say(console, f"compared with nothing ({hint}): {names}", "yellow")
     say(console, totals(planned, seconds, expected), "bold")
@@ -48,20 +48,20 @@ def _said(least: int, most: int) -> str:
 
 def _reasons(planned: Sequence[Planned]) -> dict[str, list[str]]:
     """The cases that cannot run here, by the reason."""
-    found: dict[str, list[str]] = {}
-    for one in planned:
-        if one.unavailable:
-            found.setdefault(one.unavailable, []).append(one.case.id)
-    return found
+    cases: dict[str, list[str]] = {}
+    for case in planned:
+        if case.unavailable:
+            cases.setdefault(case.unavailable, []).append(case.case.id)
+    return cases
 
 
 def totals(planned: Sequence[Planned], seconds: Mapping[str, float], expected: Expected) -> str:
     """The sums, as one line."""
-    counts = [estimates.launches(one) for one in planned]
+    counts = [estimates.launches(case) for case in planned]
     launches = _said(sum(least for least, _ in counts), sum(most for _, most in counts))
-    available = [one for one in planned if one.unavailable is None]
+    available = [case for case in planned if case.unavailable is None]
     whole, at_once = expected(
-        [(seconds[one.case.id], one.settings.gpus_per_node) for one in available]
+        [(seconds[case.case.id], case.settings.gpus_per_node) for case in available]
     )
     return (
         f"{len(planned)} cases, {launches} launches; {len(planned) - len(available)} unavailable;"

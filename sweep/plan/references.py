@@ -15,46 +15,49 @@ Plan = Callable[[Sequence[str]], Planned]
 
 def without(planned: Sequence[Planned]) -> list[Planned]:
     """The cases that would be compared with nothing."""
-    facts = {one.case.id: _as_facts(one) for one in planned if one.unavailable is None}
+    facts = {case.case.id: _as_facts(case) for case in planned if case.unavailable is None}
     return [
-        one for one in planned
-        if (own := facts.get(one.case.id)) is not None
-        and not peers.axes(own, facts) and not peers.referring(own, facts)
-    ]  # fmt: skip
+        case
+        for case in planned
+        if (own := facts.get(case.case.id)) is not None
+        and not peers.axes(own, facts)
+        and not peers.referring(own, facts)
+    ]
 
 
 def added(planned: Sequence[Planned], compose: Plan) -> list[Planned]:
     """The plan with a plainer case for each that has none, as far as that can run here."""
-    found = {one.case.id: one for one in planned}
-    for one in without(planned):
-        references = map(compose, _plainer(one))
+    cases = {case.case.id: case for case in planned}
+    for lone in without(planned):
+        references = map(compose, _plainer(lone))
         able = next((reference for reference in references if reference.unavailable is None), None)
         if able is not None:
-            found.setdefault(able.case.id, able)
-    return list(found.values())
+            cases.setdefault(able.case.id, able)
+    return list(cases.values())
 
 
-def _plainer(one: Planned) -> Iterator[list[str]]:
+def _plainer(planned: Planned) -> Iterator[list[str]]:
     """The same in one process; in its own layout, without the feature, or without the fault."""
-    if one.case.world_size > 1:
-        yield _replaced(one, layout="single", fault="null")
-    if one.case.feature not in peers.BASE:
-        yield _replaced(one, feature="none", fault="null")
-    if one.case.fault is not None:
-        yield _replaced(one, fault="null")
+    if planned.case.world_size > 1:
+        yield _replaced(planned, layout="single", fault="null")
+    if planned.case.feature not in peers.BASE:
+        yield _replaced(planned, feature="none", fault="null")
+    if planned.case.fault is not None:
+        yield _replaced(planned, fault="null")
 
 
-def _replaced(one: Planned, **values: str) -> list[str]:
-    kept = [word for word in one.overrides
-            if word.partition("=")[0].partition(".")[0] not in values]  # fmt: skip
-    if one.case.fault is None:
+def _replaced(planned: Planned, **values: str) -> list[str]:
+    kept = [
+        word for word in planned.overrides if word.partition("=")[0].partition(".")[0] not in values
+    ]
+    if planned.case.fault is None:
         values.pop("fault", None)
     return [*kept, *(f"{key}={value}" for key, value in values.items())]
 
 
-def _as_facts(one: Planned) -> Facts:
+def _as_facts(planned: Planned) -> Facts:
     """A case that has not run, as checks see it."""
     return Facts(
-        sweep_id="", case=one.case, started=0.0, seconds=0.0, environment={},
-        asked=asked_of(one.settings), identity=identity_of(one.settings),
+        sweep_id="", case=planned.case, started=0.0, seconds=0.0, environment={},
+        asked=asked_of(planned.settings), identity=identity_of(planned.settings),
     )  # fmt: skip

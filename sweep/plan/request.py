@@ -56,7 +56,7 @@ class Request:
         if earlier is not None and config.references:
             raise RequestError("references=true: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
-        found = cls(
+        request = cls(
             experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
             shard=None if config.shard is None else shards.parse(str(config.shard)),
@@ -67,11 +67,11 @@ class Request:
             references=config.references,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
-        if found.detach and not detachable:
+        if request.detach and not detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
-        if found.detach and found.conclusion is not None:
+        if request.detach and request.conclusion is not None:
             raise RequestError("detach=true: this suite is about all its cases, and waits for them")
-        return found
+        return request
 
     @property
     def conclusion(self) -> Conclusion | None:
@@ -90,7 +90,9 @@ class Request:
         varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
         if self.rows:
-            planned = [one for one in planned if suite.is_chosen(one.case, one.overrides, chosen)]
+            planned = [
+                case for case in planned if suite.is_chosen(case.case, case.overrides, chosen)
+            ]
             if not planned:
                 raise suite.nothing(chosen)
         if self.references:

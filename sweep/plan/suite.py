@@ -50,10 +50,12 @@ def combinations(chosen: Choices, rows: Sequence[Mapping[str, Any]]) -> list[lis
     """
     if not rows:
         return _product(chosen)
-    found = [one for row in rows for one in _product(_narrowed(_row(row), chosen))]
-    if not found:
+    combined = [
+        combination for row in rows for combination in _product(_narrowed(_row(row), chosen))
+    ]
+    if not combined:
         raise nothing(chosen)
-    return found
+    return combined
 
 
 def nothing(chosen: Choices) -> RequestError:

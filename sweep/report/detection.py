@@ -91,26 +91,33 @@ class Detection:
         2 if no fault could be planted on this machine, as for any sweep of which nothing ran.
         """
         rows = [self.row(result) for result in results if result.case.fault is not None]
-        alarms = [one for one in results
-                  if one.case.fault is None and not one.judgement.verdict.good]  # fmt: skip
+        alarms = [
+            result
+            for result in results
+            if result.case.fault is None and not result.judgement.verdict.good
+        ]
         write_text(folder / f"{TABLE}.md", page(folder.name, rows, results, len(alarms)))
         write_json(folder / f"{TABLE}.json", [row.plain for row in rows])
         missed = [row for row in rows if not row.is_caught and not row.unavailable]
         caught = sum(row.is_caught for row in rows)
         planted = sum(not row.unavailable for row in rows)
-        print(f"\n{caught} of {planted} planted faults caught by the check meant for them,"
-              f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
-              f" {folder / TABLE}.md")  # fmt: skip
+        print(
+            f"\n{caught} of {planted} planted faults caught by the check meant for them,"
+            f" {sum(row.control for row in rows)} shown by exit code and finite losses alone:"
+            f" {folder / TABLE}.md"
+        )
         for row in missed:
             seen = f"caught by {', '.join(row.caught_by)}" if row.caught_by else "caught by nothing"
             print(f"missed: {row.case} by {row.meant_for}, {seen}; {row.message}", file=sys.stderr)
-        for one in alarms:
-            print(f"false alarm: {one.case.id} is clean; {one.message}", file=sys.stderr)
+        for alarm in alarms:
+            print(f"false alarm: {alarm.case.id} is clean; {alarm.message}", file=sys.stderr)
         if missed or alarms:
             return 1
         if rows and not planted:
-            print("no fault could be planted here: every case with one is unavailable",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                "no fault could be planted here: every case with one is unavailable",
+                file=sys.stderr,
+            )
             return 2
         return 0
 
@@ -118,9 +125,11 @@ class Detection:
         """What became of one fault."""
         name, _, strength = str(result.case.fault).partition(":")
         meant = self.meant_for(name)
-        failed = [one for one in result.judgement.findings if one.outcome.value == "fail"]
-        caught_by = list(dict.fromkeys(one.check for one in failed))
-        said = {one.check: one for one in reversed(result.judgement.findings)}
+        failed = [
+            finding for finding in result.judgement.findings if finding.outcome.value == "fail"
+        ]
+        caught_by = list(dict.fromkeys(alarm.check for alarm in failed))
+        said = {finding.check: finding for finding in reversed(result.judgement.findings)}
         finding = said.get(meant)
         is_unavailable = result.judgement.verdict.value == "unavailable"
         return Row(
@@ -147,7 +156,9 @@ def _beyond(margin: float | None) -> float | None:
 
 def page(sweep: str, rows: Sequence[Row], results: Sequence[Result], alarms: int) -> str:
     """The page, in Markdown; versions are those of the first case that ran."""
-    environment = next((one.facts.environment for one in results if one.facts is not None), {})
+    environment = next(
+        (result.facts.environment for result in results if result.facts is not None), {}
+    )
     said = [f"{name} {environment[name]}" for name in LIBRARIES if name in environment]
     return PAGE.format(
         sweep=sweep,

@@ -45,8 +45,10 @@ def page(
 
 def _looks(whole: Matrix) -> list[dict[str, Any]]:
     """Each verdict's symbol and colours, its CSS class, and its number of cases."""
-    looks = [{**asdict(look), "word": verdict.value, "name": verdict.value}
-             for verdict, look in LOOKS.items()]  # fmt: skip
+    looks = [
+        {**asdict(look), "word": verdict.value, "name": verdict.value}
+        for verdict, look in LOOKS.items()
+    ]
     rest = {"symbol": "·", "meaning": "planned, and without a result", "light": "#ffffff",
             "dark": "#14171a", "word": NOT_RUN, "name": _worst([NOT_RUN])}  # fmt: skip
     return [{**look, "count": whole.words.get(look["word"], 0)} for look in [*looks, rest]]
@@ -73,7 +75,12 @@ def _date(results: Sequence[Result]) -> str:
 def _versions(results: Sequence[Result], about: Mapping[str, str] | None) -> dict[str, str]:
     """What the cases ran with; several values if a sweep was resumed under other versions."""
     sources = [about or {}, *(result.facts.environment for result in results if result.facts)]
-    seen = {name: dict.fromkeys(source[name] for source in sources if name in source)
-             for name in VERSIONS}  # fmt: skip
-    return {name: ", ".join(value[:12] if name == "git_sha" else value for value in values)
-            for name, values in seen.items() if values}  # fmt: skip
+    seen = {
+        name: dict.fromkeys(source[name] for source in sources if name in source)
+        for name in VERSIONS
+    }
+    return {
+        name: ", ".join(value[:12] if name == "git_sha" else value for value in values)
+        for name, values in seen.items()
+        if values
+    }

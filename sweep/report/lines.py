@@ -16,8 +16,12 @@ def grid(
     """A table without lines; on a narrow terminal the first column wraps."""
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold underline")
     for name in head:
-        table.add_column(name, overflow="fold", no_wrap=name != head[0],
-                         justify="right" if name in right else "left")  # fmt: skip
+        table.add_column(
+            name,
+            overflow="fold",
+            no_wrap=name != head[0],
+            justify="right" if name in right else "left",
+        )
     for row in rows:
         table.add_row(*row)
     return table

@@ -16,9 +16,13 @@ def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = 
     """The matrix, the cases and the failures."""
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
-    lines += table(("case", "verdict", "loss", "time"),
-                   ((escaped(result.case.id), result.judgement.words, result.losses,
-                     result.time) for result in results))  # fmt: skip
+    lines += table(
+        ("case", "verdict", "loss", "time"),
+        (
+            (escaped(result.case.id), result.judgement.words, result.losses, result.time)
+            for result in results
+        ),
+    )
     lines += _failures(results)
     notes = [
         f"- {escaped(f'{result.case.id}: {note}')}" for result in results for note in result.notes
@@ -47,8 +51,10 @@ def failure_note(result: Result, limit: int = 6000) -> str:
     """What went wrong with a case, where to look, and the command to run it again."""
     note = f"## {escaped(result.case.id)}: {result.judgement.verdict.value}\n\n"
     room = limit // 4  # so that a long message leaves room for the command
-    note += "".join(f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
-                    for finding in result.against)  # fmt: skip
+    note += "".join(
+        f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
+        for finding in result.against
+    )
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
         indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())
@@ -65,8 +71,10 @@ def matrix_lines(
     rows = []
     for arch in whole.archs:
         places = [whole.at(arch, column) for column in whole.columns]
-        texts = ["; ".join(_named(cell, place) + _cell(cell, link, findings) for cell in place)
-                 for place in places]  # fmt: skip
+        texts = [
+            "; ".join(_named(cell, place) + _cell(cell, link, findings) for cell in place)
+            for place in places
+        ]
         rows.append([escaped(arch), *texts])
     return table(["", *names], rows)
 

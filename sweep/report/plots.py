@@ -55,9 +55,14 @@ def draw(result: Result, results: Sequence[Result], path: Path) -> None:
         for part, (name, title) in zip(axes, FIGURES, strict=True):
             part.set_ylabel(title)
             for curve in curves:
-                part.plot([step.step for step in curve.steps], _finite(curve.steps, name),
-                          curve.style, label=curve.label, linewidth=curve.width,
-                          markersize=curve.width + 3)  # fmt: skip
+                part.plot(
+                    [step.step for step in curve.steps],
+                    _finite(curve.steps, name),
+                    curve.style,
+                    label=curve.label,
+                    linewidth=curve.width,
+                    markersize=curve.width + 3,
+                )
         axes[1].set_xlabel("step")
         axes[1].xaxis.get_major_locator().set_params(integer=True)
         lines, labels = axes[0].get_legend_handles_labels()
@@ -69,15 +74,29 @@ def curves_of(result: Result, results: Sequence[Result]) -> list[Curve]:
     """The other layouts of the arch, the case, and its resumed launches, in drawing order."""
     own = result.facts.steps if result.facts else []
     others = _others(result, results)[: len(MARKERS)]
-    drawn = [(f"{other.case.layout} {other.case.feature}", other.facts.steps,
-              f"C{number}{MARKERS[number]}-", 3.5)
-             for number, other in enumerate(others) if other.facts]  # fmt: skip
+    drawn = [
+        (
+            f"{other.case.layout} {other.case.feature}",
+            other.facts.steps,
+            f"C{number}{MARKERS[number]}-",
+            3.5,
+        )
+        for number, other in enumerate(others)
+        if other.facts
+    ]
     label = f"{result.case.layout} {result.case.feature}: this case"
     drawn.append((label if own else f"{label}, no step reported", own, "ko-", 1.5))
     resumed = result.facts.own_launches[1:] if result.facts else []
     drawn += [(launch.name, launch.metrics.steps, "rx--", 1.2) for launch in resumed]
-    return [Curve(f"{label}{'' if steps is own else difference(own, steps)}{not_finite(steps)}",
-                  steps, style, width) for label, steps, style, width in drawn]  # fmt: skip
+    return [
+        Curve(
+            f"{label}{'' if steps is own else difference(own, steps)}{not_finite(steps)}",
+            steps,
+            style,
+            width,
+        )
+        for label, steps, style, width in drawn
+    ]
 
 
 def difference(own: Sequence[Step], other: Sequence[Step]) -> str:

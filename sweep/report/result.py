@@ -64,8 +64,12 @@ class Result:
     def against(self) -> list[Finding]:
         """Everything that speaks against the case, the worst first."""
         worst = self.judgement.worst
-        found = [one for one in self.judgement.findings if one is not worst]
-        rest = [one for one in found if not one.advisory and one.outcome is not Outcome.PASS]
+        findings = [finding for finding in self.judgement.findings if finding is not worst]
+        rest = [
+            reference
+            for reference in findings
+            if not reference.advisory and reference.outcome is not Outcome.PASS
+        ]
         return [worst, *rest] if worst else []
 
     @property
@@ -78,21 +82,25 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """What is said of the case without speaking against it."""
-        found = self.judgement.findings
-        noted = [one for one in found if one.advisory or one.outcome is Outcome.PASS]
-        notes = [f"{one.check}: {one.message}" for one in noted if one.message]
+        findings = self.judgement.findings
+        noted = [
+            reference
+            for reference in findings
+            if reference.advisory or reference.outcome is Outcome.PASS
+        ]
+        notes = [f"{note.check}: {note.message}" for note in noted if note.message]
         launches = self.facts.launches if self.facts else []
         return notes + [left for launch in launches if (left := launch.left_behind)]
 
     @property
     def tails(self) -> list[tuple[str, str]]:
         """The ends of the logs of a launch that failed, with a title each."""
-        found = []
+        ends = []
         for launch in self.facts.launches if self.facts else []:
             rank = "every rank" if launch.timed_out else f"rank {launch.failed_rank}"
-            found.append((f"end of {launch.directory}/launcher.log", launch.log_tail))
-            found.append((f"end of the log of {rank}", launch.rank_tail))
-        return [(title, text) for title, text in found if text]
+            ends.append((f"end of {launch.directory}/launcher.log", launch.log_tail))
+            ends.append((f"end of the log of {rank}", launch.rank_tail))
+        return [(title, text) for title, text in ends if text]
 
 
 def rerun_command(overrides: Sequence[str], config_dir: str | None = None) -> str:
@@ -124,8 +132,8 @@ def short(message: str, limit: int = MESSAGE_LIMIT) -> str:
 def counts(results: Sequence[Result]) -> str:
     """`30 passed, 2 failed; 1 of them not compared`."""
     verdicts = [result.judgement.verdict.value for result in results]
-    found = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
-    said = ", ".join(f"{count} {verdict}" for verdict, count in found.items()) or "no results"
+    numbers = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+    said = ", ".join(f"{count} {verdict}" for verdict, count in numbers.items()) or "no results"
     alone = sum(result.judgement.words != result.judgement.verdict.value for result in results)
     return f"{said}; {alone} of them not compared" if alone else said
 
@@ -134,10 +142,10 @@ def reference_of(result: Result, results: Sequence[Result]) -> Result | None:
     """The case that check `parity` compares it with; None if it is the reference itself."""
     if result.facts is None:
         return None
-    by_id = {one.case.id: one for one in results}
-    facts = {one.case.id: one.facts for one in results if one.facts is not None}
-    found = next(filter(peers.is_whole, peers.candidates(result.facts, facts)), None)
-    return by_id[found.case.id] if found else None
+    by_id = {result.case.id: result for result in results}
+    facts = {result.case.id: result.facts for result in results if result.facts is not None}
+    facts_of_reference = next(filter(peers.is_whole, peers.candidates(result.facts, facts)), None)
+    return by_id[facts_of_reference.case.id] if facts_of_reference else None
 
 
 def curves_address(result: Result, results: Sequence[Result]) -> str:

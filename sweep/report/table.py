@@ -59,8 +59,10 @@ def _look_at(uri: str) -> str:
 
 def _table(results: Sequence[Result], width: int) -> Table:
     columns = _fitting(results, width)
-    rows = ([Text(value(result), style=_style(name, result)) for name, value in columns]
-            for result in results)  # fmt: skip
+    rows = (
+        [Text(value(result), style=_style(name, result)) for name, value in columns]
+        for result in results
+    )
     return grid([name for name, _ in columns], rows, right=["time"], gap=2)
 
 

@@ -46,7 +46,7 @@ def default_cache() -> Path:
 @cache
 def key() -> str:
     """`torch2.13.0-py3.11-1f2e3d4c`: versions for people to see, the rest as a digest."""
-    versions = [f"{name}{found}" for name in PACKAGES if (found := version(name))]
+    versions = [f"{name}{number}" for name in PACKAGES if (number := version(name))]
     versions.append(f"py{'.'.join(platform.python_version_tuple()[:2])}")
     return "-".join([*versions, hashlib.sha256(_cpu().encode()).hexdigest()[:8]])
 

@@ -109,8 +109,10 @@ def hinges_on_a_pick(ours: Sequence[Step], answer: OracleFacts) -> bool:
 
 def _is_off(ours: Step, theirs: Step) -> bool:
     pairs = ((ours.loss, theirs.loss, 5e-7), (ours.grad_norm, theirs.grad_norm, 5e-6))
-    return any(a is not None and b is not None and not math.isclose(a, b, rel_tol=limit)
-               for a, b, limit in pairs)  # fmt: skip
+    return any(
+        a is not None and b is not None and not math.isclose(a, b, rel_tol=limit)
+        for a, b, limit in pairs
+    )
 
 
 def _figures(steps: Sequence[Step]) -> list[dict[str, Any]]:

@@ -116,12 +116,14 @@ class CaseLaunches:
             origin.note_checkpoint(facts, model)
         with self._server() as server:
             launches = all_launches(self.trainer, self.settings)
-            for one, directory in in_folders(launches, self.case_dir.resolve()):
-                if one.repeats and not repeats.are_needed(facts.launches):
+            for launch, directory in in_folders(launches, self.case_dir.resolve()):
+                if launch.repeats and not repeats.are_needed(facts.launches):
                     continue
                 directory.mkdir(parents=True)
-                command = self.trainer.command(self.settings, one.repeats or one, directory, model)
-                done = self.run(one, command, directory, server)
+                command = self.trainer.command(
+                    self.settings, launch.repeats or launch, directory, model
+                )
+                done = self.run(launch, command, directory, server)
                 facts.launches.append(done)
                 origin.note_launch(facts, directory)
                 if not done.ended_well:
@@ -155,29 +157,29 @@ class CaseLaunches:
         if settings.attention_dropout:
             return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
 
-        def run(one: Launch, command: Command, directory: Path) -> LaunchFacts:
+        def run(start: Launch, command: Command, directory: Path) -> LaunchFacts:
             env = launch.launch_variables(settings.device.value, settings.gpus)
             watch = launch.Watch(Metrics, settings.launch.timeout_seconds, orphaned=_orphaned_by())
-            done = launch.run(one, command, directory, env, watch, server)
-            return launch.run(one, command, directory, env, watch) if done.refused else done
+            done = launch.run(start, command, directory, env, watch, server)
+            return launch.run(start, command, directory, env, watch) if done.refused else done
 
         case_dir, device = self.case_dir.resolve(), settings.device.value
         return consult.consult(model, definitions, device, case_dir, first, run)
 
     def run(
-        self, one: Launch, command: Command, directory: Path, server: str | None
+        self, start: Launch, command: Command, directory: Path, server: str | None
     ) -> LaunchFacts:
         """One launch; cold where the server refuses it, and nobody insisted on warm."""
         settings, watch = self.settings, self._watch(directory)
         env = launch.launch_variables(settings.device.value, settings.gpus) | command.env
-        if one.first_step == 1:
+        if start.first_step == 1:
             env[consult.VARIABLE] = str(directory / consult.TAPS)
         if settings.feature.compile:
             env = log.log_variables(env)
-        done = launch.run(one, Command(command.argv), directory, env, watch, server)
+        done = launch.run(start, Command(command.argv), directory, env, watch, server)
         if done.refused and settings.launch.mode is None:
             reason = done.refused
-            done = launch.run(one, Command(command.argv), directory, env, watch)
+            done = launch.run(start, Command(command.argv), directory, env, watch)
             done.refused = reason
         if settings.feature.compile:
             done.compiler = breaks.read(directory)

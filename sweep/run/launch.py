@@ -72,8 +72,11 @@ def launch_variables(device: str, gpus: str | None) -> dict[str, str]:
 
     Without what a torchrun around us says of ranks: a trainer would wait for that many.
     """
-    ours = {key: value for key, value in os.environ.items()
-            if key not in _OF_RANKS and not key.startswith(("TORCHELASTIC_", "PET_"))}  # fmt: skip
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in _OF_RANKS and not key.startswith(("TORCHELASTIC_", "PET_"))
+    }
     env = {**ours, **_QUIET, **cache.cache_variables()}
     env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it where ranks are several
     if device == "cpu":

@@ -48,5 +48,5 @@ def note_launch(facts: Facts, directory: Path) -> None:
         facts.identity.data = facts.identity.data or about.data
         facts.identity.checkpoint = facts.identity.checkpoint or about.checkpoint
     codes = [*filter(None, facts.environment.get("trainer_code", "").split(" + ")), about.code]
-    found = " + ".join(dict.fromkeys(filter(None, codes)))
-    facts.environment |= about.versions | ({"trainer_code": found} if found else {})
+    commit = " + ".join(dict.fromkeys(filter(None, codes)))
+    facts.environment |= about.versions | ({"trainer_code": commit} if commit else {})

@@ -18,38 +18,44 @@ from sweep.trainers.base import LOG, Launch, all_launches, in_folders
 
 
 def facts_of(
-    one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd = DIED
+    planned: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd = DIED
 ) -> Facts:
     """What the launches' folders show, with why the job ended before the case did.
 
     `before` is what a job wrote that was told to stop, and not by us; `folder` is the sweep's.
     """
     try:
-        return _found(one, folder, before, job_log, end)
+        return _found(planned, folder, before, job_log, end)
     except Exception as error:  # noqa: BLE001  # reading one case's files costs no other its result
         said = f"{end.reason}; its files cannot be read: {type(error).__name__}: {error}"
         return Facts(
-            sweep_id=folder.name, case=one.case, started=clock.now(), seconds=0.0,
-            environment=_environment(one), asked=facts_file.asked_of(one.settings), error=said,
+            sweep_id=folder.name, case=planned.case, started=clock.now(), seconds=0.0,
+            environment=_environment(planned), asked=facts_file.asked_of(planned.settings),
+            error=said,
         )  # fmt: skip
 
 
-def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd) -> Facts:
-    case_dir = folder / one.case.id
+def _found(
+    planned: Planned, folder: Path, before: Facts | None, job_log: Path, end: JobEnd
+) -> Facts:
+    case_dir = folder / planned.case.id
     known = {launch.directory: launch for launch in before.launches} if before else {}
-    expected = in_folders(all_launches(trainers.of(one.settings), one.settings), case_dir)
-    launches = [_launch(one, launch, directory, end)
-                for launch, directory in expected if directory.is_dir()]  # fmt: skip
+    expected = in_folders(all_launches(trainers.of(planned.settings), planned.settings), case_dir)
+    launches = [
+        _launch(planned, launch, directory, end)
+        for launch, directory in expected
+        if directory.is_dir()
+    ]
     started = before.started if before else (case_dir / case_file.NAME).stat().st_mtime
     facts = Facts(
         sweep_id=folder.name,
-        case=one.case,
+        case=planned.case,
         started=started,
         seconds=before.seconds if before else max(0.0, clock.now() - started),
-        environment=before.environment if before else _environment(one),
-        identity=before.identity if before else identity_of(one.settings),
+        environment=before.environment if before else _environment(planned),
+        identity=before.identity if before else identity_of(planned.settings),
         vocab_size=before.vocab_size if before else None,
-        asked=facts_file.asked_of(one.settings),
+        asked=facts_file.asked_of(planned.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
         error=_error(before, job_log, end),
     )
@@ -58,11 +64,13 @@ def _found(one: Planned, folder: Path, before: Facts | None, job_log: Path, end:
     return facts
 
 
-def _environment(one: Planned) -> dict[str, str]:
-    return origin.environment(one.case.device, one.config_dir) | origin.commit(one.settings)
+def _environment(planned: Planned) -> dict[str, str]:
+    return origin.environment(planned.case.device, planned.config_dir) | origin.commit(
+        planned.settings
+    )
 
 
-def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:
+def _launch(planned: Planned, launch: Launch, directory: Path, end: JobEnd) -> LaunchFacts:
     started = began(directory)
     seconds = max(0.0, clock.now() - started)
     return LaunchFacts(
@@ -73,11 +81,11 @@ def _launch(one: Planned, launch: Launch, directory: Path, end: JobEnd) -> Launc
         first_step=launch.first_step,
         last_step=launch.last_step,
         timed_out=end.timed_out,
-        limit_seconds=round(seconds) if end.timed_out else one.settings.launch.timeout_seconds,
+        limit_seconds=round(seconds) if end.timed_out else planned.settings.launch.timeout_seconds,
         started=started,
         seconds=seconds,
         log_tail=tail(directory / LOG),
-        metrics=trainers.of(one.settings).metrics(one.settings, directory),
+        metrics=trainers.of(planned.settings).metrics(planned.settings, directory),
     )
 
 

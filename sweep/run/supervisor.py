@@ -131,7 +131,7 @@ def _become(marks: list[str], argv: list[str], parent: int) -> None:
 
 def _parents() -> dict[int, int]:
     """Process -> its parent, of all that have not ended."""
-    found = {}
+    parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -140,19 +140,19 @@ def _parents() -> dict[int, int]:
             except OSError:
                 continue
             if fields[0] not in (b"Z", b"X"):
-                found[int(name)] = int(fields[1])
-    return found
+                parents[int(name)] = int(fields[1])
+    return parents
 
 
 def _below(root: int, parents: dict[int, int] | None = None) -> set[int]:
     """Every process that came of `root`."""
     parents = _parents() if parents is None else parents
-    found: set[int] = set()
+    below: set[int] = set()
     level = {root}
     while level:
-        level = {pid for pid, parent in parents.items() if parent in level} - found
-        found |= level
-    return found
+        level = {pid for pid, parent in parents.items() if parent in level} - below
+        below |= level
+    return below
 
 
 def _command(pid: int) -> str:

@@ -47,8 +47,8 @@ def program_of(settings: Settings) -> list[str] | None:
 def commit_of(settings: Settings) -> dict[str, str] | None:
     """The commit of what the sweep's server imported for such a case; None without that server."""
     is_shared = program_of(settings) is not None and not settings.trainer.env
-    found = os.environ.get(COMMIT) if is_shared else None
-    return None if found is None else dict(json.loads(found))
+    known = os.environ.get(COMMIT) if is_shared else None
+    return None if known is None else dict(json.loads(known))
 
 
 class Server:
@@ -142,8 +142,10 @@ class Servers:
         self, programs: Iterable[Sequence[str]], env: Mapping[str, str], log: Path
     ) -> None:
         self._commit = provenance.commit(provenance.ROOT)
-        self._servers = {json.dumps(program): Server(program, env, log)
-                         for program in {tuple(program) for program in programs}}  # fmt: skip
+        self._servers = {
+            json.dumps(program): Server(program, env, log)
+            for program in {tuple(program) for program in programs}
+        }
 
     def stop(self) -> None:
         """End them, and every launch in them."""

@@ -13,6 +13,7 @@ from sweep.case import folder as sweep_folder
 from sweep.case.folder import ASIDE, case_dirs, read_plan
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError, told
+from sweep.files import ConfDirs
 from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.report import Result
@@ -22,7 +23,7 @@ from sweep.store import End, Reader, Writer
 
 
 def close(
-    writer: Writer, folder: Path, results: Sequence[Result], end: End
+    writer: Writer, folder: Path, results: Sequence[Result], end: End, conf: ConfDirs
 ) -> tuple[list[Result], str | None]:
     """Judge a sweep that has just ended, write its reports, end its run.
 
@@ -30,7 +31,9 @@ def close(
     is done as far as the others allow.
     """
     problems: list[str] = []
-    has_run = writer.has_begun or any(one.facts for one in results) or (folder / ASIDE).exists()
+    has_run = (
+        writer.has_begun or any(result.facts for result in results) or (folder / ASIDE).exists()
+    )
     if not has_run:
         with _noted(problems):
             if results or not end.unfinished:
@@ -38,11 +41,11 @@ def close(
         return list(results), problems[0] if problems else None
     judged = list(results)
     with _noted(problems):
-        judged = _read_back(writer, folder, results)
+        judged = _read_back(writer, folder, results, conf)
     is_recorded = not problems
     if not is_recorded:
         with _noted(problems):
-            judged = _on_disk(folder, results)
+            judged = _on_disk(folder, results, conf)
     with _noted(problems):
         keep(judged)
     with _noted(problems):
@@ -76,7 +79,9 @@ def keep(results: Sequence[Result]) -> None:
             findings.save(result.judgement, result.folder)
 
 
-def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[Result]:
+def _read_back(
+    writer: Writer, folder: Path, results: Sequence[Result], conf: ConfDirs
+) -> list[Result]:
     """The results as MLflow has them; one that is not there stays what it is."""
     for result in results:
         if result.facts is None:
@@ -84,16 +89,18 @@ def _read_back(writer: Writer, folder: Path, results: Sequence[Result]) -> list[
     writer.settle()
     reader = Reader(writer.location)
     experiment = str(read_plan(folder)["experiment"])
-    found = writer.call(
-        lambda: judge_recorded(reader, reader.find(folder.name, experiment), folder)
+    judged = writer.call(
+        lambda: judge_recorded(reader, reader.find(folder.name, experiment), folder, conf)
     )
-    known = {one.case.id: one for one in found}
-    return [known.get(one.case.id, one) for one in results]
+    known = {result.case.id: result for result in judged}
+    return [known.get(result.case.id, result) for result in results]
 
 
-def _on_disk(folder: Path, results: Sequence[Result]) -> list[Result]:
+def _on_disk(folder: Path, results: Sequence[Result], conf: ConfDirs) -> list[Result]:
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
-    everything = load_all(case_dirs(folder))
-    known = Context(with_result((one.case.id, one.facts) for one in everything))
-    return [replace(one, judgement=judge(one.facts, known)) if one.facts else one
-            for one in results]  # fmt: skip
+    everything = load_all(case_dirs(folder), conf)
+    known = Context(with_result((result.case.id, result.facts) for result in everything), conf=conf)
+    return [
+        replace(result, judgement=judge(result.facts, known)) if result.facts else result
+        for result in results
+    ]

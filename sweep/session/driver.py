@@ -20,6 +20,7 @@ from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import Interrupted, of_system, told
 from sweep.facts import DIED, Facts, JobEnd
+from sweep.files import ConfDirs
 from sweep.judge import ready
 from sweep.plan import spelled, stale
 from sweep.plan.earlier import Earlier
@@ -80,14 +81,16 @@ class Session:
     def begin(
         cls, planned: Sequence[Planned], machine: Machine, experiment: str = "adhoc",
         earlier: Earlier | None = None, live: bool = True, detach: bool = False,
-        conclusion: Conclusion | None = None,
+        conclusion: Conclusion | None = None, argv: Sequence[str] = (),
     ) -> Session:  # fmt: skip
         """Claim the sweep's folder and write its plan; of `earlier` take up the folder.
 
-        Raises RequestError before anything is made.
+        `argv` is the command line, kept in the plan. Raises RequestError before anything is made.
         """
-        ready()
-        for line in stale.unmatched(planned):
+        config_dir = planned[0].config_dir
+        conf = ConfDirs.having(config_dir)
+        ready(conf)
+        for line in stale.unmatched(planned, conf):
             print(line, file=sys.stderr)
         settings = planned[0].settings
         outputs = Path(settings.outputs)
@@ -98,10 +101,10 @@ class Session:
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
-        about = origin.environment(settings.device.value, planned[0].config_dir)
-        write_plan(folder, every, experiment, about | origin.commit(settings))
+        about = origin.environment(settings.device.value, config_dir)
+        write_plan(folder, every, experiment, about | origin.commit(settings), argv)
         runnable = [case for case in todo if case.unavailable is None]
-        results = SweepResults(every, folder, location, live)
+        results = SweepResults(every, folder, location, conf, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
 
     def execute(self, run: Callable[[], object], can_settle: bool = False) -> int:
@@ -126,11 +129,11 @@ class Session:
         """Whatever else than a signal ends it, results are reported after it."""
         try:
             self._results.note_unavailable()
-            self._results.note_earlier([one.case.id for one in self.runnable])
+            self._results.note_earlier([case.case.id for case in self.runnable])
             if self.runnable:
                 run()
             if can_settle and not self._left:
-                self.runnable = ties.to_settle(self.planned, self._results.results)
+                self.runnable = ties.to_settle(self.planned, self._results.context)
                 self._settling = True
                 if self.runnable:
                     run()
@@ -141,7 +144,7 @@ class Session:
 
     def overrides(self) -> list[tuple[str, ...]]:
         """What composes each job's case, as a launcher of Hydra is asked for it."""
-        return [one.overrides for one in self.runnable]
+        return [case.overrides for case in self.runnable]
 
     def settings_of(self, index: int, gpus: Sequence[str] = ()) -> Settings:
         """What the job runs, on these GPUs if its launcher reserved some."""
@@ -163,9 +166,12 @@ class Session:
 
     def start_servers(self) -> dict[str, str]:
         """Start what forks the launches of local jobs; returns the environment to find them by."""
-        shared = [one.settings for one in self.runnable
-                  if not one.settings.trainer.env and not one.env]  # fmt: skip
-        programs = [program for one in shared if (program := warm.program_of(one))]
+        shared = [
+            case.settings
+            for case in self.runnable
+            if not case.settings.trainer.env and not case.env
+        ]
+        programs = [program for case in shared if (program := warm.program_of(case))]
         env = launch.launch_variables(self.machine.device, None)
         servers = warm.Servers(programs, env, self.folder / warm.LOG)
         self._ending.callback(servers.stop)
@@ -178,13 +184,13 @@ class Session:
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""
         self._jobs.pop(index).clear()
-        one = self.runnable[index]
-        case_dir = self.folder / one.case.id
+        planned = self.runnable[index]
+        case_dir = self.folder / planned.case.id
         facts = _left_by_job(case_dir)
         if not self._stopping and _is_unexplained(facts):
-            facts = salvage.facts_of(one, self.folder, facts, Path(log), end)
+            facts = salvage.facts_of(planned, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._results.conclude(one, facts, again=self._settling)
+        self._results.conclude(planned, facts, again=self._settling)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -195,29 +201,36 @@ class Session:
     def tick(self) -> None:
         """Look at how far the running cases are."""
         for index in self._jobs:
-            one = self.runnable[index]
+            planned = self.runnable[index]
             with suppress(Exception):  # of its files: the case's end tells what is wrong with them
-                self._results.progress.step(one.case.id, self._step_of(one), one.case.steps)
+                self._results.progress.step(
+                    planned.case.id, self._step_of(planned), planned.case.steps
+                )
         self._results.progress.refresh()
 
-    def _step_of(self, one: Planned) -> int:
-        trainer = trainers.of(one.settings)
-        launches = in_folders(all_launches(trainer, one.settings), self.folder / one.case.id)
+    def _step_of(self, planned: Planned) -> int:
+        trainer = trainers.of(planned.settings)
+        launches = in_folders(
+            all_launches(trainer, planned.settings), self.folder / planned.case.id
+        )
         begun = [directory for _, directory in launches if directory.is_dir()]
         if not begun:
             return 0
-        return trainer.last_step(one.settings, begun[-1])
+        return trainer.last_step(planned.settings, begun[-1])
 
     def _end_running(self, stop: Stop) -> None:
         self._stopping = True
         stop.close()
-        if running := sum(not one.is_over() for one in self._jobs.values()):
-            print(f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
-                  " once more, to kill them", file=sys.stderr)  # fmt: skip
-        for one in self._jobs.values():
-            one.ask_to_stop()
+        if running := sum(not job.is_over() for job in self._jobs.values()):
+            print(
+                f"ending {running} cases that run, in {GRACE_SECONDS:.0f} s at most;"
+                " once more, to kill them",
+                file=sys.stderr,
+            )
+        for job in self._jobs.values():
+            job.ask_to_stop()
         deadline = time.monotonic() + GRACE_SECONDS
-        while not all(one.is_over() for one in self._jobs.values()):
+        while not all(job.is_over() for job in self._jobs.values()):
             if stop.hurried or time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -237,7 +250,11 @@ class Session:
         self._say_what_is_missing(len(results))
         if interrupted:
             return INTERRUPTED
-        if self._left and problem is None and all(one.judgement.verdict.good for one in results):
+        if (
+            self._left
+            and problem is None
+            and all(result.judgement.verdict.good for result in results)
+        ):
             return 0 if self.detach else 3  # neither green nor red yet
         conclude = self._conclusion if problem is None else None
         code = conclude(self.folder, results) if conclude else report.exit_code(results, problem)
@@ -247,15 +264,20 @@ class Session:
         name, outputs = self.folder.name, str(self.folder.parent)
         if self._left:
             collect = commands.spelled("sweep.collect", [f"sweep={name}", f"outputs={outputs}"])
-            print(f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
-                  f" to judge what has ended: {collect} (wait=true: when all have)",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"{len(self._left)} of {len(self.planned)} cases wait or run in Slurm;"
+                f" to judge what has ended: {collect} (wait=true: when all have)",
+                file=sys.stderr,
+            )
         if missing := len(self.planned) - results - len(self._left):
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
             words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
             words += commands.of_launcher(read_plan(self.folder)["argv"])
-            print(f"{missing} of {len(self.planned)} cases have no result; to go on:"
-                  f" {commands.spelled('sweep', ['-m', *words])}", file=sys.stderr)  # fmt: skip
+            again = commands.spelled("sweep", ["-m", *words], self.planned[0].config_dir)
+            print(
+                f"{missing} of {len(self.planned)} cases have no result; to go on: {again}",
+                file=sys.stderr,
+            )
 
 
 def _is_unexplained(facts: Facts | None) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.run import job
 from sweep.session.driver import Session
 
 
-def run(planned: Planned, machine: Machine) -> int:
+def run(planned: Planned, machine: Machine, argv: Sequence[str]) -> int:
     """Run the case, record, judge and report it; returns the exit code."""
-    session = Session.begin([planned], machine, live=False)
+    session = Session.begin([planned], machine, live=False, argv=argv)
 
     def run_it() -> None:
         session.submitted(0, _Ourselves())

@@ -67,7 +67,9 @@ class Progress:
     def started(self, case_id: str) -> None:
         """The case's job starts."""
         self._change(case_id, "running")
-        self._left.most = max(self._left.most, sum(one.running for one in self._states.values()))
+        self._left.most = max(
+            self._left.most, sum(state.running for state in self._states.values())
+        )
 
     def step(self, case_id: str, step: int, steps: int) -> None:
         """The running case reports its step; 0 before the first."""
@@ -104,8 +106,10 @@ class Progress:
         waiting = [case_id for case_id, state in states if state.phase == "waiting"]
         done = [item for item in states if not item[1].running and item[1].phase != "waiting"]
         shown = [(case_id, state.phase) for case_id, state in done[-SHOWN:]]
-        shown += [(case_id, f"{state.phase} ({clock.now() - state.since:.0f} s)")
-                  for case_id, state in running]  # fmt: skip
+        shown += [
+            (case_id, f"{state.phase} ({clock.now() - state.since:.0f} s)")
+            for case_id, state in running
+        ]
         shown += [(case_id, "waiting") for case_id in waiting[:SHOWN]]
         room = max(MIN_ID, self._console.width - PHASE)
         width = min(room, max((len(case_id) for case_id, _ in shown), default=0))

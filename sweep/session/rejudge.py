@@ -12,14 +12,16 @@ from pathlib import Path
 from sweep.case.labels import Case
 from sweep.checks import Context
 from sweep.facts import Facts
-from sweep.files import config_dir_of, inside, own_conf_dir
+from sweep.files import ConfDirs, config_dir_of, inside
 from sweep.judge.verdict import Judgement, judge, unavailable, unreadable
 from sweep.report import Result
 from sweep.report.runs import Run
 from sweep.store import CaseRecord, Reader, SweepRecord, verdicts
 
 
-def judge_recorded(reader: Reader, sweep: SweepRecord, folder: Path) -> list[Result]:
+def judge_recorded(
+    reader: Reader, sweep: SweepRecord, folder: Path, conf: ConfDirs
+) -> list[Result]:
     """The results of the sweep's cases, as planned; verdicts that changed are written to MLflow.
 
     `folder` is the sweep's; a case that is not there says where it was.
@@ -29,6 +31,7 @@ def judge_recorded(reader: Reader, sweep: SweepRecord, folder: Path) -> list[Res
         sweep=with_result((case.case_id, case.facts) for case in cases),
         last_good=reader.last_good(sweep),
         pinned=reader.pinned(sweep),
+        conf=conf,
     )
     results = [_result(case, context, reader, sweep, folder) for case in cases]
     for case, result in zip(cases, results, strict=True):
@@ -71,12 +74,17 @@ def _in_order(results: Sequence[Result], planned: Sequence[str]) -> list[Result]
     return sorted(results, key=lambda result: place.get(result.case.id, len(place)))
 
 
-def without_own(results: Iterable[Result]) -> str:
-    """What to say where the cases ran with a folder of their own and are judged without one."""
-    folders = sorted({folder for one in results if (folder := _own_of(one.command))})
-    if not folders or own_conf_dir() is not None:
+def without_own(results: Iterable[Result], conf: ConfDirs) -> str:
+    """A warning where the cases ran with a --config-dir and are judged without one; else empty."""
+    folders = config_dirs(results)
+    if not folders or conf.own is not None:
         return ""
     return f"judged without the thresholds and known failures of --config-dir {', '.join(folders)}"
+
+
+def config_dirs(results: Iterable[Result]) -> list[str]:
+    """The folders that the cases ran with besides `conf/`."""
+    return sorted({folder for result in results if (folder := _own_of(result.command))})
 
 
 def _own_of(command: str) -> str | None:

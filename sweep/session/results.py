@@ -11,18 +11,19 @@ from sweep import facts as facts_file
 from sweep.case import file as case_file
 from sweep.checks import Context
 from sweep.errors import RequestError
+from sweep.files import ConfDirs
 from sweep.judge import Judgement, findings, judge, unavailable, unreadable
 from sweep.report import Result, rerun_command
 
 
-def load(case_dir: Path) -> Result | None:
+def load(case_dir: Path, conf: ConfDirs) -> Result | None:
     """The result of a case, an interrupted one as well; None if it left none."""
     if not case_file.exists(case_dir):
         return None
     file = case_file.read(case_dir)
     facts, why = facts_file.load_or_why(case_dir)
     if facts is not None:
-        judgement = _saved_judgement(case_dir) or judge(facts, Context())
+        judgement = _saved_judgement(case_dir) or judge(facts, Context(conf=conf))
     elif why:
         judgement = unreadable(file.case, why)
     elif file.unavailable is not None:
@@ -39,12 +40,12 @@ def _saved_judgement(case_dir: Path) -> Judgement | None:
     return None
 
 
-def load_all(case_dirs: Iterable[Path]) -> list[Result]:
+def load_all(case_dirs: Iterable[Path], conf: ConfDirs) -> list[Result]:
     """The results of these cases; without those that left none or cannot be identified any more."""
     results = []
     for case_dir in case_dirs:
         try:
-            results.append(load(case_dir))
+            results.append(load(case_dir, conf))
         except RequestError as error:  # its case.json
             print(f"{case_dir.name} is left out: {error}", file=sys.stderr)
     return [result for result in results if result is not None]

@@ -10,6 +10,7 @@ from sweep import facts as facts_file
 from sweep.case.planned import Planned
 from sweep.checks import Context
 from sweep.facts import Facts
+from sweep.files import ConfDirs
 from sweep.judge import judge, unavailable, unreadable
 from sweep.plan import estimates
 from sweep.report import Result, rerun_command
@@ -22,62 +23,71 @@ class SweepResults:
     """The results so far of the cases in the sweep's `folder`."""
 
     def __init__(
-        self, planned: Sequence[Planned], folder: Path, location: Location, live: bool
-    ) -> None:
-        self._planned, self._folder = planned, folder
+        self, planned: Sequence[Planned], folder: Path, location: Location, conf: ConfDirs,
+        live: bool,
+    ) -> None:  # fmt: skip
+        self._planned, self._folder, self._conf = planned, folder, conf
         self._results: dict[str, Result] = {}
         expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
-        self.progress = Progress([one.case.id for one in planned], live, estimates=expected)
+        self.progress = Progress([case.case.id for case in planned], live, estimates=expected)
         self._store = Writer(location, folder)
 
     def note_unavailable(self) -> None:
         """The cases that cannot run here are results at once."""
-        for one in self._planned:
-            if one.unavailable is not None:
-                self._keep(self._result(one, None))
+        for case in self._planned:
+            if case.unavailable is not None:
+                self._keep(self._result(case, None))
 
     def note_earlier(self, todo: Collection[str]) -> None:
         """The results that a sweep which goes on has already; `todo` are cases to run."""
-        for one in self._planned:
-            facts, why = facts_file.load_or_why(self._folder / one.case.id)
-            if one.case.id in todo:
+        for case in self._planned:
+            facts, why = facts_file.load_or_why(self._folder / case.case.id)
+            if case.case.id in todo:
                 continue
             if facts is not None and not facts.interrupted:
-                self.conclude(one, facts)
+                self.conclude(case, facts)
             elif why:
-                self._keep(replace(self._result(one, None), judgement=unreadable(one.case, why)))
+                self._keep(replace(self._result(case, None), judgement=unreadable(case.case, why)))
 
-    def conclude(self, one: Planned, facts: Facts | None, again: bool = False) -> None:
+    def conclude(self, planned: Planned, facts: Facts | None, again: bool = False) -> None:
         """The case has ended, and left these facts; None if it was stopped before it left any.
 
         `again`: it had ended before, and was started once more to settle a tie.
         """
         if facts is None:
-            self.progress.ended(one.case.id, "interrupted")
+            self.progress.ended(planned.case.id, "interrupted")
             return
-        result = self._result(one, facts)
+        result = self._result(planned, facts)
         if facts.interrupted:
-            self.progress.ended(one.case.id, "interrupted")
+            self.progress.ended(planned.case.id, "interrupted")
         else:
             self._keep(result)
         self._store.record(result, again)
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
-        return closing.close(self._store, self._folder, self.results, end)
+        return closing.close(self._store, self._folder, self.results, end, self._conf)
 
     @property
     def results(self) -> list[Result]:
         """Of the cases that have one, as they were planned."""
-        ids = [one.case.id for one in self._planned]
+        ids = [case.case.id for case in self._planned]
         return [self._results[case_id] for case_id in ids if case_id in self._results]
 
-    def _result(self, one: Planned, facts: Facts | None) -> Result:
+    @property
+    def context(self) -> Context:
+        """The facts that there are of the sweep's cases."""
         known = {name: other.facts for name, other in self._results.items() if other.facts}
-        judgement = (unavailable(one.case, str(one.unavailable)) if facts is None
-                     else judge(facts, Context(known)))  # fmt: skip
-        again = rerun_command(one.overrides, one.config_dir)
-        return Result(judgement, self._folder / one.case.id, again, facts)
+        return Context(known, conf=self._conf)
+
+    def _result(self, planned: Planned, facts: Facts | None) -> Result:
+        judgement = (
+            unavailable(planned.case, str(planned.unavailable))
+            if facts is None
+            else judge(facts, self.context)
+        )
+        again = rerun_command(planned.overrides, planned.config_dir)
+        return Result(judgement, self._folder / planned.case.id, again, facts)
 
     def _keep(self, result: Result) -> None:
         self._results[result.case.id] = result

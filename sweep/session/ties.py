@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sweep.case.planned import Planned
-from sweep.checks import ties
-from sweep.report import Result
+from sweep.checks import Context, ties
 from sweep.schema import ReplayConf
 
 
-def to_settle(planned: Sequence[Planned], results: Sequence[Result]) -> list[Planned]:
-    """The cases, with whose choices to replay."""
-    sweep = {one.case.id: one.facts for one in results if one.facts and not one.interrupted}
-    found = []
-    for one in planned:
-        own = sweep.get(one.case.id)
-        tie = ties.unsettled(own, sweep) if own else None
+def to_settle(planned: Sequence[Planned], context: Context) -> list[Planned]:
+    """The cases, with whose choices to replay; `context` has the facts of the sweep."""
+    tied = []
+    for case in planned:
+        own = context.sweep.get(case.case.id)
+        tie = ties.unsettled(own, context) if own else None
         if tie is not None:
             replay = ReplayConf(case_id=tie.reference.case.id, below=tie.below)
-            found.append(replace(one, settings=replace(one.settings, replay=replay)))
-    return found
+            tied.append(replace(case, settings=replace(case.settings, replay=replay)))
+    return tied

@@ -69,15 +69,15 @@ def end_of(state: str, log: str) -> JobEnd:
 def max_array_size() -> int:
     """How many jobs one array may have; raises MachineryError."""
     config = _ask("scontrol", "show", "config")
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
-    return max(1, int(found.group(1))) if found else 1
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
+    return max(1, int(match.group(1))) if match else 1
 
 
 def boot_time() -> str:
     """When Slurm's controller was started, as it says; raises MachineryError."""
     config = _ask("scontrol", "show", "config")
-    found = re.search(r"^BOOT_TIME\s*=\s*(\S+)", config, re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(r"^BOOT_TIME\s*=\s*(\S+)", config, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
 def states(names: Collection[str]) -> dict[str, str]:
@@ -91,15 +91,15 @@ def mine() -> list[tuple[str, str, str]]:
     """Id, state and name of every job of this user that Slurm knows; raises MachineryError."""
     lines = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%j",
                  f"--user={os.getuid()}")  # fmt: skip
-    found = (line.strip().split("|", 2) for line in lines.splitlines() if line.count("|") >= 2)
-    return [(job_id, state, name) for job_id, state, name in found]
+    rows = (line.strip().split("|", 2) for line in lines.splitlines() if line.count("|") >= 2)
+    return [(job_id, state, name) for job_id, state, name in rows]
 
 
 def steps(job_id: str, name: str) -> list[str]:
     """The ids of a job's running steps of that name; raises MachineryError."""
     lines = _ask("squeue", "--steps", "--noheader", f"--jobs={job_id}", "--format=%i|%j")
-    found = (line.strip().split("|") for line in lines.splitlines() if "|" in line)
-    return [step for step, known in found if known == name]
+    rows = (line.strip().split("|") for line in lines.splitlines() if "|" in line)
+    return [step for step, known in rows if known == name]
 
 
 def cancel(*which: str) -> None:
@@ -141,8 +141,11 @@ class Queue:
             self._asked = time.monotonic()
 
     def _take(self, answer: dict[str, str]) -> None:
-        lost = {job: state for job, state in (self._states or {}).items()
-                if job not in answer and is_active(state)}  # fmt: skip
+        lost = {
+            job: state
+            for job, state in (self._states or {}).items()
+            if job not in answer and is_active(state)
+        }
         if lost and self._is_believed():
             lost = {}
         if not lost:

@@ -70,8 +70,11 @@ def active(folder: Path) -> list[str]:
     """
     if not (folder / RECORD).is_file():
         return []
-    return [job_id for job_id, state, name in cluster.mine()
-            if f"-{folder.name}-" in name and cluster.is_active(state)]  # fmt: skip
+    return [
+        job_id
+        for job_id, state, name in cluster.mine()
+        if f"-{folder.name}-" in name and cluster.is_active(state)
+    ]
 
 
 class Listener(Protocol):

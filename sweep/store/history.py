@@ -30,8 +30,11 @@ def durations(
         except Exception:  # noqa: BLE001  # MLflow raises what its backends raise
             time.sleep(pause or 0.0)
     if shards:
-        print(f"{store.shown} does not answer: shards are split by conf/estimates.yaml, and not as"
-              " by runners that it did answer", file=sys.stderr)  # fmt: skip
+        print(
+            f"{store.shown} does not answer: shards are split by conf/estimates.yaml, and not as"
+            " by runners that it did answer",
+            file=sys.stderr,
+        )
     return {}
 
 

@@ -54,10 +54,10 @@ class Reader:
         query = "tags.kind = 'sweep'"
         if sweep_id != LATEST:
             query += f" and tags.sweep_id = '{_safe(sweep_id)}'"
-        found = self._sweeps(list(experiments), query, limit=LOOK_BACK)
-        if not found:
+        sweeps = self._sweeps(list(experiments), query, limit=LOOK_BACK)
+        if not sweeps:
             raise RequestError(self._no_sweep(sweep_id, experiments))
-        return sweep_record(found[0], experiments)
+        return sweep_record(sweeps[0], experiments)
 
     def cases(self, sweep: SweepRecord) -> list[CaseRecord]:
         """The latest run of each case of the sweep, in the order in which they began.
@@ -68,9 +68,12 @@ class Reader:
         for run in self._cases_of(sweep):  # the newest first
             latest.setdefault(run.data.tags["case_id"], run)
         runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
-        found = zip(runs, _in_parallel(self._facts_or_why, runs), strict=True)
-        return [case_record(run, facts, why) for run, (facts, why) in found
-                if facts is not None or why or _could_not_run(run)]  # fmt: skip
+        read = zip(runs, _in_parallel(self._facts_or_why, runs), strict=True)
+        return [
+            case_record(run, facts, why)
+            for run, (facts, why) in read
+            if facts is not None or why or _could_not_run(run)
+        ]
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""
@@ -85,21 +88,24 @@ class Reader:
         """
         cases = {run.data.tags["case_id"]: run for run in self._cases_of(sweep) if ran(run)}
         lately = self._passed_before(sweep, [], NIGHTS * len(cases))
-        found = {run.data.tags["case_id"]: run for run in reversed(lately)
-                 if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)}  # fmt: skip
-        rest = [case for case_id, case in cases.items() if case_id not in found]
+        latest = {
+            run.data.tags["case_id"]: run
+            for run in reversed(lately)
+            if (case := cases.get(run.data.tags["case_id"])) and _fits(run, case)
+        }
+        rest = [case for case_id, case in cases.items() if case_id not in latest]
         for run in _in_parallel(lambda case: self._good_before(sweep, case), rest):
             if run is not None:
-                found[run.data.tags["case_id"]] = run
-        return self._by_case(found.values())
+                latest[run.data.tags["case_id"]] = run
+        return self._by_case(latest.values())
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the sweeps that are pinned as the baseline in that experiment."""
-        found: dict[str, Facts] = {}
+        facts: dict[str, Facts] = {}
         for pinned in reversed(self.pinned_sweeps(sweep.experiment)):  # the newest goes before
             if pinned.sweep_id != sweep.sweep_id:
-                found |= {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
-        return found
+                facts |= {case.case_id: case.facts for case in self.cases(pinned) if case.facts}
+        return facts
 
     def pinned_sweeps(self, experiment: str | None = None) -> list[SweepRecord]:
         """The sweeps that are pinned as baselines, the newest first; raises RequestError."""
@@ -114,13 +120,13 @@ class Reader:
         """
         query = f"tags.kind = 'sweep' and attributes.start_time < {int(sweep.started * 1000)}"
         runs = self._sweeps([sweep.experiment_id], query, LOOK_BACK)
-        found = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
-        return next(self.like(sweep, found), None)
+        sweeps = (sweep_record(run, {sweep.experiment_id: sweep.experiment}) for run in runs)
+        return next(self.like(sweep, sweeps), None)
 
     def like(self, sweep: SweepRecord, others: Iterable[SweepRecord]) -> Iterator[SweepRecord]:
         """Those of the others that have a case of the sweep."""
         cases = self._case_ids(sweep)
-        return (one for one in others if cases & self._case_ids(one))
+        return (other for other in others if cases & self._case_ids(other))
 
     def _case_ids(self, sweep: SweepRecord) -> set[str]:
         return {run.data.tags["case_id"] for run in self._cases_of(sweep)}
@@ -164,8 +170,11 @@ class Reader:
 
     def _by_case(self, runs: Iterable[Any]) -> dict[str, Facts]:
         runs = list(runs)
-        return {run.data.tags["case_id"]: facts
-                for run, facts in zip(runs, self._facts(runs), strict=True) if facts}  # fmt: skip
+        return {
+            run.data.tags["case_id"]: facts
+            for run, facts in zip(runs, self._facts(runs), strict=True)
+            if facts
+        }
 
     def _facts(self, runs: Sequence[Any]) -> list[Facts | None]:
         return [facts for facts, _ in _in_parallel(self._facts_or_why, runs)]
@@ -190,9 +199,9 @@ class Reader:
     def _has(self, artifact_uri: str, name: str) -> bool:
         from mlflow.artifacts import list_artifacts
 
-        found = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
+        files = list_artifacts(artifact_uri=artifact_uri, tracking_uri=self.location.uri)
         # A local store lists it below its folder's name.
-        return name in {Path(file.path).name for file in found}
+        return name in {Path(file.path).name for file in files}
 
     def _text(self, artifact_uri: str, name: str) -> str:
         """A run's artifact; a local store's file is read where it lies."""
@@ -216,8 +225,8 @@ class Reader:
                 " MLFLOW_TRACKING_URI says where else, python -m sweep records a sweep"
             )
         with self.location.answering("list its experiments"):
-            found = self.location.client.search_experiments()
-        names = {str(one.experiment_id): str(one.name) for one in found}
+            experiments = self.location.client.search_experiments()
+        names = {str(run.experiment_id): str(run.name) for run in experiments}
         if name is None:
             return names
         if name not in names.values():

@@ -139,8 +139,10 @@ class Recorder:
         from mlflow.entities import Metric
 
         metrics = entries.step_metrics(result.facts.steps if result.facts else [], self._started)
-        metrics += [Metric(key, value, self._started, 0)
-                    for key, value in entries.case_metrics(result).items()]  # fmt: skip
+        metrics += [
+            Metric(key, value, self._started, 0)
+            for key, value in entries.case_metrics(result).items()
+        ]
         self._log_metrics(run_id, metrics, _params(result))
         if result.message:
             write_text(result.folder / "failure.md", failure_note(result, limit=1_000_000))

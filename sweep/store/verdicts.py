@@ -23,8 +23,11 @@ def update(client: MlflowClient, record: CaseRecord, result: Result) -> bool:
     tags = entries.cut(entries.verdict_tags(result))
     now = int(time.time() * 1000)  # of two values with one timestamp MLflow shows the larger
     new_tags = [RunTag(key, value) for key, value in tags.items() if record.tags.get(key) != value]
-    new_metrics = [Metric(key, value, now, 0) for key, value in entries.case_metrics(result).items()
-                   if not _same(record.metrics.get(key), value)]  # fmt: skip
+    new_metrics = [
+        Metric(key, value, now, 0)
+        for key, value in entries.case_metrics(result).items()
+        if not _same(record.metrics.get(key), value)
+    ]
     gone = [key for key in record.tags if key.startswith(entries.CHECK) and key not in tags]
     if new_tags or new_metrics:
         client.log_batch(record.run_id, new_metrics, tags=new_tags)

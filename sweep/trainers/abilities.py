@@ -18,8 +18,10 @@ def asked_features(settings: Settings) -> dict[str, str]:
     """The keys of the feature file that are on, with their values."""
     feature = plain(settings)["feature"]
     asked = {key: feature[key] for key in FEATURES if feature[key] != OFF[key]}
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else text(value)
-            for key, value in asked.items()}  # fmt: skip
+    return {
+        key: ",".join(map(str, value)) if isinstance(value, list) else text(value)
+        for key, value in asked.items()
+    }
 
 
 def lacking(
@@ -36,7 +38,9 @@ def lacking(
     trainer = f"trainer={settings.trainer.name}"
     names = {"arch": settings.arch.name, "layout": layout_name(settings.layout)}
     for kind, allowed in (("arch", archs), ("layout", layouts)):
-        if allowed is not None and not any(fnmatchcase(names[kind], one) for one in allowed):
+        if allowed is not None and not any(
+            fnmatchcase(names[kind], feature) for feature in allowed
+        ):
             return f"{trainer} does not run {kind} {names[kind]}: only {', '.join(allowed)}"
     if features is None:
         return None
@@ -68,6 +72,6 @@ def untold(settings: Settings, told: Callable[[str], bool] = lambda name: False)
 
 
 def _check(features: Sequence[str]) -> None:
-    for one in features:
-        if one.partition("=")[0] not in FEATURES:
-            raise RequestError(f"trainer.features: {one}: choose from {', '.join(FEATURES)}")
+    for feature in features:
+        if feature.partition("=")[0] not in FEATURES:
+            raise RequestError(f"trainer.features: {feature}: choose from {', '.join(FEATURES)}")

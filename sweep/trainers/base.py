@@ -101,7 +101,7 @@ class Trainer(Protocol):
 
     def last_step(self, settings: Settings, directory: Path) -> int:
         """The last of them, asked for all the time; 0 before the first."""
-        return max((one.step for one in self.metrics(settings, directory).steps), default=0)
+        return max((step.step for step in self.metrics(settings, directory).steps), default=0)
 
     def project(self, settings: Settings) -> Path | None:
         """The folder of its code, whose git commit is recorded; None: nobody knows."""
@@ -142,8 +142,10 @@ def saves_at(settings: Settings, launch: Launch) -> int | None:
 
 def in_folders(launches: Sequence[Launch], case_dir: Path) -> list[tuple[Launch, Path]]:
     """Each launch with its folder, whether it is there yet or not."""
-    return [(one, case_dir / LAUNCHES / _folder(number, one))
-            for number, one in enumerate(launches, start=1)]  # fmt: skip
+    return [
+        (launch, case_dir / LAUNCHES / _folder(number, launch))
+        for number, launch in enumerate(launches, start=1)
+    ]
 
 
 def _folder(number: int, launch: Launch) -> str:
@@ -156,8 +158,8 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
     number = launches.index(launch)
     if number == 0:
         return None
-    one = launches[number - 1]
-    return one, directory.parent / _folder(number, one)
+    previous = launches[number - 1]
+    return previous, directory.parent / _folder(number, previous)
 
 
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:

@@ -115,7 +115,7 @@ def config(
 ) -> dict[str, Any]:
     """`SFTConfig`, as far as it is not the default."""
     world = settings.layout.world_size
-    found = {
+    values = {
         "output_dir": str(directory),
         "max_steps": settings.steps,
         "run": {"name": RUN},
@@ -128,13 +128,13 @@ def config(
         **_checkpoints(settings, launch, directory),
     }
     if renderer := cast(PrimeRlConf, settings.trainer).renderer:
-        found["renderer"] = {"name": renderer}
-    return found
+        values["renderer"] = {"name": renderer}
+    return values
 
 
 def _model(settings: Settings, model: Path | None) -> dict[str, Any]:
     feature, layout = settings.feature, settings.layout
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": str(model),
         "seq_len": settings.data.seq_len,
         "optimization_dtype": settings.dtype.value,
@@ -147,10 +147,10 @@ def _model(settings: Settings, model: Path | None) -> dict[str, Any]:
         "cp": layout.cp,
     }
     if layout.cp > 1:
-        found["cp_style"] = "ulysses"
+        values["cp_style"] = "ulysses"
     if feature.ep_backend is ExpertDispatch.deepep:
-        found["ep_comm_backend"] = "deepep"
-    return found
+        values["ep_comm_backend"] = "deepep"
+    return values
 
 
 def _data(settings: Settings) -> dict[str, Any]:
@@ -186,13 +186,13 @@ def _scheduler(settings: Settings) -> dict[str, Any]:
 
 
 def _checkpoints(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if (step := saves_at(settings, launch)) is not None:
-        found["ckpt"] = {"interval": step}
+        values["ckpt"] = {"interval": step}
     if (earlier := before(settings, launch, directory)) is not None:
         folder = earlier[1] / RUN / "checkpoints" / f"step_{launch.first_step - 1}"
-        found["resume"] = {"dir": str(folder)}
-    return found
+        values["resume"] = {"dir": str(folder)}
+    return values
 
 
 TRAINER: Trainer = PrimeRlTrainer()

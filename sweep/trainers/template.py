@@ -18,9 +18,10 @@ from sweep.trainers.base import Launch, saves_at
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
 # Each key of a feature file that is not about steps or data: what a trainer may be unable to do.
 SWITCHES = tuple(
-    one.name for one in fields(FeatureConf)
-    if one.name not in ("name", "compile_backend", "packed", "resume_at", "min_steps")
-)  # fmt: skip
+    field.name
+    for field in fields(FeatureConf)
+    if field.name not in ("name", "compile_backend", "packed", "resume_at", "min_steps")
+)
 Spelling = Mapping[str, Mapping[Any, Any]]
 
 
@@ -30,8 +31,8 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
     Only lower-case words in braces are placeholders: JSON, TOML and shell code pass unchanged.
     """
 
-    def value(found: re.Match[str]) -> str:
-        escaped, name = found.groups()
+    def value(match: re.Match[str]) -> str:
+        escaped, name = match.groups()
         if escaped is not None:
             return "{" + escaped + "}"
         if name not in values:
@@ -46,7 +47,7 @@ def fill(text: str, values: Mapping[str, str], where: str) -> str:
 
 def uses(text: str, name: str) -> bool:
     """Whether the placeholder is in `text`."""
-    return any(found[2] == name for found in PLACEHOLDER.finditer(text))
+    return any(match[2] == name for match in PLACEHOLDER.finditer(text))
 
 
 def values_of(
@@ -55,14 +56,25 @@ def values_of(
     """Every placeholder's value; what a case has none of (`resume_from`, say) is empty."""
     case, layout = plain(settings), settings.layout
     known: dict[str, Any] = {
-        "python": sys.executable, "output_dir": directory, "model": model, "launch": launch.name,
-        "arch": settings.arch.name, "layout": layout_name(layout),
-        "feature": settings.feature.name, "scale": settings.scale.name,
-        "device": case["device"], "dtype": case["dtype"], "seed": settings.seed,
-        "world_size": layout.world_size, "nodes": layout.nodes,
+        "python": sys.executable,
+        "output_dir": directory,
+        "model": model,
+        "launch": launch.name,
+        "arch": settings.arch.name,
+        "layout": layout_name(layout),
+        "feature": settings.feature.name,
+        "scale": settings.scale.name,
+        "device": case["device"],
+        "dtype": case["dtype"],
+        "seed": settings.seed,
+        "world_size": layout.world_size,
+        "nodes": layout.nodes,
         "ranks_per_node": layout.ranks_per_node,
-        "dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep,
-        "steps": settings.steps, "first_step": launch.first_step,
+        "dp_shard": layout.dp_shard,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "steps": settings.steps,
+        "first_step": launch.first_step,
         "save_at": saves_at(settings, launch),
         "resume_from": checkpoint,
         **case["optim"],
@@ -70,9 +82,10 @@ def values_of(
         "data_seed": settings.data.seed,
         "accumulation": accumulation(settings),
         **{key: case["feature"][key] for key in (*SWITCHES, "compile_backend", "packed")},
-        "attention_dropout": settings.attention_dropout, "fault": settings.fault,
+        "attention_dropout": settings.attention_dropout,
+        "fault": settings.fault,
         "profile_step": settings.profile_step,
-    }  # fmt: skip
+    }
     return {key: text(value) for key, value in known.items()}
 
 

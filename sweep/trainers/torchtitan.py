@@ -133,7 +133,7 @@ def _words(settings: Settings, launch: Launch, directory: Path, model: Path | No
 def _training(settings: Settings) -> dict[str, object]:
     data, optim, dtype = settings.data, settings.optim, settings.dtype
     group = "optimizer.param-groups.0.optimizer-kwargs"
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "training.steps": settings.steps,
         "training.seq-len": data.seq_len,
         "training.local-batch-size": data.micro_batch,
@@ -147,29 +147,29 @@ def _training(settings: Settings) -> dict[str, object]:
         "lr-scheduler.min-lr-factor": 1.0,  # the learning rate stays
     }
     if settings.feature.compile_backend is not None:
-        found["compile.backend"] = settings.feature.compile_backend
-    return found
+        values["compile.backend"] = settings.feature.compile_backend
+    return values
 
 
 def _parallelism(settings: Settings) -> dict[str, object]:
     layout = settings.layout
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         "parallelism.data-parallel-shard-degree": layout.dp_shard,
         "parallelism.context-parallel-degree": layout.cp,
         "parallelism.expert-parallel-degree": layout.ep,
     }
     if layout.cp > 1:  # its default is for another attention than its debug models have
-        found["parallelism.context-parallel-load-balancer"] = "None"
-    return found
+        values["parallelism.context-parallel-load-balancer"] = "None"
+    return values
 
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, object]:
     step, earlier = saves_at(settings, launch), before(settings, launch, directory)
-    found: dict[str, object] = {"checkpoint.interval": step or settings.steps}
+    values: dict[str, object] = {"checkpoint.interval": step or settings.steps}
     if earlier is not None:
         saved = earlier[1] / "checkpoint" / f"step-{launch.first_step - 1}"
-        found["checkpoint.initial-load-path"] = saved
-    return found
+        values["checkpoint.initial-load-path"] = saved
+    return values
 
 
 def _saving(settings: Settings, launch: Launch) -> dict[str, bool]:

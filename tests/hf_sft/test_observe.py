@@ -51,9 +51,12 @@ def test_each_step_is_a_line_with_its_batch(tmp_path: Path) -> None:
         disable_tqdm=True,
     )  # fmt: skip
     ObservedTrainer(
-        model=LlamaForCausalLM(CONFIG), args=arguments, train_dataset=rows(8),
-        data_collator=collate, metrics=tmp_path / "metrics.jsonl",
-    ).train()  # fmt: skip
+        model=LlamaForCausalLM(CONFIG),
+        args=arguments,
+        train_dataset=rows(8),
+        data_collator=collate,
+        metrics=tmp_path / "metrics.jsonl",
+    ).train()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     first, second = lines
@@ -83,9 +86,13 @@ def test_what_has_a_gradient_and_stays_is_named_and_what_has_none_is_no_part_of_
     )  # fmt: skip
     owned = [p for name, p in model.named_parameters() if name != forgotten]
     ObservedTrainer(
-        model=model, args=arguments, train_dataset=rows(8), data_collator=collate,
-        metrics=tmp_path / "metrics.jsonl", optimizers=(torch.optim.AdamW(owned, lr=1e-3), None),
-    ).train()  # fmt: skip
+        model=model,
+        args=arguments,
+        train_dataset=rows(8),
+        data_collator=collate,
+        metrics=tmp_path / "metrics.jsonl",
+        optimizers=(torch.optim.AdamW(owned, lr=1e-3), None),
+    ).train()
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     trained = sum(1 for name, _ in model.named_parameters() if name != "unused")
     assert line["params_unmoved"] == [forgotten]

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ OPTIM: dict[str, Any] = {
 BALANCED = OPTIM | {"aux_loss_coef": 0.01, "router_bias_rate": 1e-3}
 pytestmark = pytest.mark.usefixtures("one_thread")
 LOSS, GRAD_NORM = 5e-7, 1e-5
+KINKED = {"grad_norm": 1e-3, "embedding": 1e-2}  # qwen4_exp's n-gram gate (docs/parity.md)
 CHATS = Path("sft/documents/chats.jsonl")
 
 
@@ -54,17 +56,21 @@ def compute(arch: str, trained: Steps, optim: dict[str, Any]) -> list[dict[str, 
     return list(steps.compute(checkpoint, trained, Settings(**optim), "cpu"))
 
 
-def assert_alike(reported: list[dict[str, Any]], figures: list[dict[str, Any]]) -> None:
-    """Every step, every figure."""
+def assert_alike(
+    reported: list[dict[str, Any]], figures: list[dict[str, Any]], wide: Mapping[str, float] = {}
+) -> None:
+    """Every step, every figure; `wide` has the relative tolerance of those that need another."""
     assert [one["step"] for one in reported] == [one["step"] for one in figures]
     for ours, expected in zip(reported, figures, strict=True):
         assert ours["lr"] == pytest.approx(expected["lr"], rel=1e-12)
         assert ours["tokens"] == expected["tokens"]
         assert ours["loss"] == pytest.approx(expected["loss"], rel=LOSS)
-        assert ours["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRAD_NORM)
-        assert ours["grad_norm_groups"] == pytest.approx(
-            expected["grad_norm_groups"], rel=GRAD_NORM, abs=1e-12
-        )
+        norms = ours["grad_norm_groups"] | {"grad_norm": ours["grad_norm"]}
+        expected_norms = expected["grad_norm_groups"] | {"grad_norm": expected["grad_norm"]}
+        assert norms.keys() == expected_norms.keys()
+        for group, norm in norms.items():
+            rel = wide.get(group, GRAD_NORM)
+            assert norm == pytest.approx(expected_norms[group], rel=rel, abs=1e-12), group
         assert ours.get("aux_loss", 0.0) == pytest.approx(expected.get("aux_loss", 0.0), rel=LOSS)
 
 
@@ -123,7 +129,7 @@ def test_the_trainers_documents_are_those_of_the_source(
 @pytest.mark.parametrize("arch", tiny_models.names())
 def test_one_process_of_every_architecture_agrees(arch: str, tmp_path: Path) -> None:
     reported, figures = in_processes(arch, tmp_path, OPTIM, {})
-    assert_alike(reported, figures["steps"])
+    assert_alike(reported, figures["steps"], KINKED if arch == "qwen4_exp" else {})
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.usage import usage
+from sweep.files import ConfDirs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +63,7 @@ def test_make_ui_shows_the_default_store_on_loopback() -> None:
     commands = dry_run("ui")
     assert "--host 127.0.0.1" in commands
     assert "sqlite:///outputs/mlflow.db" in commands
-    assert "outputs/mlflow.db" in usage()
+    assert "outputs/mlflow.db" in usage(ConfDirs())
 
 
 def test_a_new_environment_is_installed_from_the_constraints(tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
 GROUPS = ("arch", "layout", "feature", "suite", "trainer", "scale")
 OF_AN_EXAMPLE = {"NAME", "mine", "fsdp4_ep2", "compile_ac", "plain_pytorch"}
-every_page = pytest.mark.parametrize(
-    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
-)  # fmt: skip
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def anchors(page: Path) -> set[str]:

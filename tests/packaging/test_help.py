@@ -17,13 +17,19 @@ NOT_TYPED = {"sft.warm.server", "sweep.run.supervisor", "sweep.slurm.nodes",
 def commands() -> list[str]:
     """Modules and files that can be run."""
     packages = ("sweep", "sft", "hf_sft", "tiny_models", "oracle")
-    files = [path for name in (*packages, "benchmarks", "scripts")
-             for path in sorted((ROOT / name).rglob("*.py"))
-             if 'if __name__ == "__main__":' in path.read_text()]  # fmt: skip
+    files = [
+        path
+        for name in (*packages, "benchmarks", "scripts")
+        for path in sorted((ROOT / name).rglob("*.py"))
+        if 'if __name__ == "__main__":' in path.read_text()
+    ]
     names = [path.relative_to(ROOT) for path in files]
-    return [str(name) if name.parts[0] not in packages
-            else ".".join(name.with_suffix("").parts).removesuffix(".__main__")
-            for name in names]  # fmt: skip
+    return [
+        str(name)
+        if name.parts[0] not in packages
+        else ".".join(name.with_suffix("").parts).removesuffix(".__main__")
+        for name in names
+    ]
 
 
 @pytest.mark.parametrize("command", sorted(set(commands()) - NOT_TYPED))

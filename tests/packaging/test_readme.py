@@ -186,8 +186,9 @@ def test_the_main_job_ends_with_two_passed_cases_of_five_losses(journey: Journey
     wanted = "tags.kind = 'case' and tags.layout = 'cp4_ep4'"
     runs = client.search_runs([experiment.experiment_id], wanted)
     assert {run.data.tags["case_id"] for run in runs} == {
-        "qwen3_moe-cp4_ep4-base", "gpt_oss-cp4_ep4-base",
-    }  # fmt: skip
+        "qwen3_moe-cp4_ep4-base",
+        "gpt_oss-cp4_ep4-base",
+    }
     for run in runs:
         assert run.data.tags["verdict"] == "passed"
         losses = client.get_metric_history(run.info.run_id, "train/loss")

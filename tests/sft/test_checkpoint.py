@@ -23,7 +23,7 @@ from sft.loop import Trainer
 from sft.ranks import Ranks
 from sft.report.metrics import read as records
 from sft.warm import launch
-from sweep.checks import thresholds
+from tests.sweep.confs import limits
 
 Records = list[dict[str, Any]]
 ALONE = Ranks(0, 1, torch.device("cpu"))
@@ -374,7 +374,7 @@ def test_sharded_state_comes_back_and_can_go_to_another_layout(
     for ours, theirs in zip(run("other", 1, 4, resume_from=place), whole, strict=True):
         if choices(ours) != choices(theirs):  # a tie: training is another from here on
             figure = "loss_after_choice"
-        limit = thresholds.of("parity", figure, "cpu", "float32").value
+        limit = limits().of("parity", figure, "cpu", "float32").value
         assert ours["global_batch_digest"] == theirs["global_batch_digest"]
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=limit)
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=limit)

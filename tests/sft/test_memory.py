@@ -286,7 +286,7 @@ def test_what_no_rank_counted_is_reported_as_zero_so_that_it_is_seen() -> None:
 
 INDUCTOR = """
 import json, torch
-from sft import counters
+from sft.report import counters
 from sft.config import MemoryConfig
 from sft.memory import compiling
 memory = MemoryConfig(compile=True, compile_backend="inductor")

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from types import ModuleType
 
-import pytest
+from sweep import conf_file
+from sweep.checks import thresholds
+from sweep.checks.thresholds import Table
+from sweep.files import ConfDirs, conf_dir
 
-from sweep.files import files_in
+
+def limits() -> Table:
+    """The thresholds that ship."""
+    return thresholds.table(ConfDirs())
 
 
-def use_folders(monkeypatch: pytest.MonkeyPatch, reader: ModuleType, *folders: Path) -> None:
-    """`reader` looks for its files in these folders: the tool's own, then those of a user."""
-    monkeypatch.setattr(reader, "conf_files", partial(files_in, folders))
+def instead_of_ours(folder: Path, own: Path | None = None, without: str = "") -> ConfDirs:
+    """`folder` in the place of `conf/`, whose files it links but one and those that it has.
+
+    What was read of the two folders before is forgotten.
+    """
+    for path in conf_dir().iterdir():
+        if path.name != without and not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path)
+    conf_file.entries.cache_clear()
+    thresholds.table.cache_clear()
+    return ConfDirs(own, folder)

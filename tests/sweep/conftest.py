@@ -38,8 +38,10 @@ def outputs(tmp_path: Path, empty_store: Path) -> Path:
 @pytest.fixture
 def planned(outputs: Path) -> list[Planned]:
     """Two cases, of llama and qwen3."""
-    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
-                    for arch in ("llama", "qwen3")]  # fmt: skip
+    combinations = [
+        [f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+        for arch in ("llama", "qwen3")
+    ]
     return plan(combinations, composed, Machine())
 
 

@@ -25,7 +25,7 @@ ABOUT = {"git_sha": "abc", "git_dirty": "false", "torch": "2.13.0"}
 
 def sweep_folder(
     outputs: Path, *all_facts: Facts, sweep_id: str = SWEEP, experiment: str = "adhoc",
-    began: float = 0.0,
+    began: float = 0.0, config_dir: str | None = None,
 ) -> list[Result]:  # fmt: skip
     """What a sweep leaves on disk; of a case given twice the second lies in a folder of its own."""
     folder, results = outputs / sweep_id, []
@@ -38,7 +38,8 @@ def sweep_folder(
         again = "" if facts.case.id not in cases[:number] else f"-again{number}"
         case_dir = folder / f"{facts.case.id}{again}"
         facts_file.save(facts, case_dir)
-        write_json(case_dir / "case.json", {"case": facts.case.model_dump(), "overrides": ["a=b"]})
+        known = {"case": facts.case.model_dump(), "overrides": ["a=b"], "config_dir": config_dir}
+        write_json(case_dir / "case.json", known)
         results.append(Result(judge(facts, Context()), case_dir, "python -m sweep a=b", facts))
     return results
 
@@ -57,8 +58,10 @@ def record(outputs: Path, *all_facts: Facts, **sweep: Any) -> list[Result]:
 def night(outputs: Path, day: int, *all_facts: Facts, experiment: str = "nightly") -> str:
     """Record a sweep of that day; what its cases began at follows."""
     sweep_id = f"2026010{day}-000000"
-    started = [facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
-               for number, facts in enumerate(all_facts)]  # fmt: skip
+    started = [
+        facts.model_copy(update={"sweep_id": sweep_id, "started": day * 1e5 + number})
+        for number, facts in enumerate(all_facts)
+    ]
     record(outputs, *started, sweep_id=sweep_id, experiment=experiment, began=day * 1e5)
     return sweep_id
 

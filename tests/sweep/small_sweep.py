@@ -41,11 +41,18 @@ def leave(outputs: Path) -> list[Result]:
         for layout in DEGREES
     ]
     found.append(_facts("qwen3_moe", "cp2_ep2", "resume", last=8))
-    write_json(folder / PLAN, {
-        "sweep_id": SWEEP_ID, "experiment": "nightly", "argv": [], "started": STARTED,
-        "driver": this_driver(), "environment": ENVIRONMENT,
-        "cases": [one.case.id for one in found],
-    })  # fmt: skip
+    write_json(
+        folder / PLAN,
+        {
+            "sweep_id": SWEEP_ID,
+            "experiment": "nightly",
+            "argv": [],
+            "started": STARTED,
+            "driver": this_driver(),
+            "environment": ENVIRONMENT,
+            "cases": [one.case.id for one in found],
+        },
+    )
     return [_result(one, folder) for one in found]
 
 
@@ -97,12 +104,19 @@ def _step(arch: str, layout: str, number: int, shift: Callable[[int], float]) ->
     loss = FIRST_LOSS[arch] - 0.35 * math.sqrt(number - 1) + shift(number)
     ranks = range(DEGREES[layout][0])
     return Step(
-        step=number, loss=loss, grad_norm=2.4 / math.sqrt(number), lr=1e-4, tokens=1012,
-        step_seconds=0.4, peak_memory_gib=0.9, params_moved=1.0,
+        step=number,
+        loss=loss,
+        grad_norm=2.4 / math.sqrt(number),
+        lr=1e-4,
+        tokens=1012,
+        step_seconds=0.4,
+        peak_memory_gib=0.9,
+        params_moved=1.0,
         grad_norm_groups={"embedding": 0.5, "experts": 1.1},
         global_batch_digest=f"batch{number}",
         batch_digests=[f"batch{number}rank{rank}" for rank in ranks],
-        rng_digests=[f"rng{number}rank{rank}" for rank in ranks], buffers_digest="buffers",
+        rng_digests=[f"rng{number}rank{rank}" for rank in ranks],
+        buffers_digest="buffers",
         gradient_digests=[f"gradient{number}rank{rank}" for rank in ranks],
         counters=COUNTERS.get(layout, {}),
-    )  # fmt: skip
+    )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Argument, Usage, run
 from sweep.errors import MachineryError, RequestError
+from sweep.files import ConfDirs
 
 JUDGE = Usage("sweep.judge", "Judge.", "python -m sweep.judge sweep=latest",
               (SWEEP, EXPERIMENT, OUTPUTS))  # fmt: skip
@@ -19,7 +20,8 @@ PIN = Usage("sweep.baseline", "Pin.", "python -m sweep.baseline pin SWEEP", (OUT
 
 def test_every_command_takes_a_folder_of_ones_own(tmp_path: Path) -> None:
     for argv in (["--config-dir", str(tmp_path), "sweep=x"], ["sweep=x", "-cd", str(tmp_path)]):
-        assert run(JUDGE, lambda values: len(values["sweep"]), argv) == 1
+        assert run(JUDGE, lambda values, conf: 7 if conf.own == tmp_path else 0, argv) == 7
+    assert run(JUDGE, lambda values, conf: 0 if conf == ConfDirs() else 7, []) == 0
 
 
 def test_what_is_left_out_has_its_default_or_is_not_there() -> None:
@@ -45,7 +47,7 @@ def test_what_is_left_out_has_its_default_or_is_not_there() -> None:
 def test_what_is_wrong_is_one_line_with_the_next_step(
     usage: Usage, argv: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(usage, lambda _: 0, argv) == 2
+    assert run(usage, lambda *_: 0, argv) == 2
     assert capsys.readouterr().err == f"{usage.command}: {line}\n"
 
 
@@ -53,23 +55,28 @@ def test_what_goes_wrong_ends_in_its_exit_code(capsys: pytest.CaptureFixture[str
     def fail(error: BaseException) -> int:
         raise error
 
-    assert run(JUDGE, lambda _: fail(MachineryError("down")), []) == 3
-    assert run(JUDGE, lambda _: fail(RequestError("wrong")), []) == 2
-    assert run(JUDGE, lambda _: fail(KeyboardInterrupt()), []) == 130
-    assert run(JUDGE, lambda _: 1, []) == 1
+    assert run(JUDGE, lambda *_: fail(MachineryError("down")), []) == 3
+    assert run(JUDGE, lambda *_: fail(RequestError("wrong")), []) == 2
+    assert run(JUDGE, lambda *_: fail(KeyboardInterrupt()), []) == 130
+    assert run(JUDGE, lambda *_: 1, []) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "sweep.judge: down", "sweep.judge: wrong", "sweep.judge: interrupted",
-    ]  # fmt: skip
+        "sweep.judge: down",
+        "sweep.judge: wrong",
+        "sweep.judge: interrupted",
+    ]
 
 
 def test_help_has_an_example_and_every_argument(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(JUDGE, lambda _: 1, ["--help"]) == 0
+    assert run(JUDGE, lambda *_: 1, ["--help"]) == 0
     said = capsys.readouterr().out
     assert "Example: python -m sweep.judge sweep=latest" in said
     assert all(f"{one.name}=..." in said for one in JUDGE.arguments)
 
 
-@given(st.dictionaries(st.sampled_from(["sweep", "experiment", "outputs"]),
-                       st.text(min_size=1), min_size=3))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(["sweep", "experiment", "outputs"]), st.text(min_size=1), min_size=3
+    )
+)
 def test_any_value_comes_through_unchanged(values: dict[str, str]) -> None:
     assert JUDGE.parse([f"{key}={value}" for key, value in values.items()]) == values

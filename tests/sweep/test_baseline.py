@@ -65,8 +65,9 @@ def test_the_shards_of_a_night_are_pinned_beside_each_other(
     reader = Reader.at(outputs)
     found = reader.pinned(reader.find(later))
     assert {name: facts.sweep_id for name, facts in found.items()} == {
-        halves[0].case.id: first, "other": second,
-    }  # fmt: skip
+        halves[0].case.id: first,
+        "other": second,
+    }
     assert command("pin", later)[1].endswith(f"; no longer {second}; no longer {first}\n")
 
 

@@ -19,9 +19,11 @@ from sweep.calibrate.populations import populations
 from sweep.calibrate.rule import FACTOR, Delta, Population
 from sweep.case.labels import fault_suffix
 from sweep.checks import thresholds
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
-from tests.sweep.confs import use_folders
+from sweep.files import ConfDirs
+from tests.sweep.confs import instead_of_ours, limits
 from tests.sweep.conftest import CASE
 
 FLOOR = 1e-7
@@ -31,11 +33,14 @@ deltas = st.lists(st.floats(0, 1e3), min_size=1, max_size=6)
 
 def population(correct: Sequence[float], broken: Sequence[float]) -> Population:
     return Population(
-        "resume", "loss", "cpu", "float32",
+        "resume",
+        "loss",
+        "cpu",
+        "float32",
         [Delta(f"good-{n}", value) for n, value in enumerate(correct)],
         [Delta(f"bad-{n}", value, f"fault_{n}") for n, value in enumerate(broken)],
         FLOOR,
-    )  # fmt: skip
+    )
 
 
 @given(deltas, deltas)
@@ -59,11 +64,14 @@ def test_a_threshold_scales_with_its_figure(
 ) -> None:
     found = population([*correct, FLOOR], broken)
     scaled = Population(
-        "resume", "loss", "cpu", "float32",
+        "resume",
+        "loss",
+        "cpu",
+        "float32",
         [Delta(one.case, one.value * scale) for one in found.correct],
         [Delta(one.case, one.value * scale, one.fault) for one in found.broken],
         FLOOR * scale,
-    )  # fmt: skip
+    )
     assert scaled.separation == pytest.approx(found.separation)
 
 
@@ -105,26 +113,24 @@ def test_a_threshold_in_use_is_held_against_todays_runs(value: float, said: str)
 
 
 def test_what_is_written_is_read_as_a_threshold_with_its_provenance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     (tmp_path / thresholds.FILE).write_text(
         "resume: {loss: {cpu: {float32: {value: 1, mean: 0.5, source: by hand}}}}\n"
     )
     found = population([0, 0], [1e-3])
     config.write(tmp_path, [found], "20260101", {"torch": "9.9"}, dt.date(2026, 1, 1))
-    use_folders(monkeypatch, thresholds, tmp_path)
-    thresholds.table.cache_clear()
-    try:
-        threshold = thresholds.of("resume", "loss", "cpu", "float32")
-    finally:
-        thresholds.table.cache_clear()
+    table = thresholds.table(instead_of_ours(tmp_path))
+    threshold = table.of("resume", "loss", "cpu", "float32")
     assert threshold.value == found.threshold
     assert threshold.mean == 0.5, "what calibration says nothing of is kept"
     assert threshold.calibration is not None
     assert threshold.calibration["weakest"] == "bad-0"
     assert threshold.calibration["made"] == {
-        "date": "2026-01-01", "sweep": "20260101", "torch": "9.9"
-    }  # fmt: skip
+        "date": "2026-01-01",
+        "sweep": "20260101",
+        "torch": "9.9",
+    }
 
 
 def test_other_calibrated_figures_are_kept(tmp_path: Path) -> None:
@@ -155,7 +161,7 @@ def test_the_page_shows_every_delta_and_the_plot_is_drawn(tmp_path: Path) -> Non
 
 def test_a_suite_without_broken_runs_cannot_calibrate(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RequestError, match="has no `calibrates`"):
-        plan_of("smoke")
+        plan_of("smoke", ConfDirs())
     assert main(["suite=nonsense"]) == 2
     assert "there are" in capsys.readouterr().err
 
@@ -195,7 +201,7 @@ def test_each_resume_counts_by_its_farthest_step(resumed: Make) -> None:
         resumed("other", [9.0, 9.0], "resume_ignored"),
     ]
     plan = {"resume.loss": ["resume_without_moments"]}
-    found, mean = populations({one.case.id: one for one in every}, plan)
+    found, mean = populations({one.case.id: one for one in every}, plan, limits())
     assert [(one.case, one.value) for one in found.correct] == [("good", 0.0)]
     assert [(one.case, one.value) for one in found.broken] == [("lost", 0.25)]
     assert found.floor == 5.0 * 2.0**-23, "what float32 can show at a loss of 5"
@@ -211,10 +217,12 @@ def test_a_kind_without_runs_of_a_figure_is_left_out_and_a_figure_without_any_is
     every[1].case = every[1].case.model_copy(update={"dtype": "bfloat16"})
     every[1].asked.pop("resume_at")
     cases = {one.case.id: one for one in every}
-    found = populations(cases, {"resume.loss": ["f"], "parity.choices": ["f"]})
+    found = populations(cases, {"resume.loss": ["f"], "parity.choices": ["f"]}, limits())
     assert [one.name for one in found] == [
-        "resume.loss.cpu.float32", "resume.loss.cpu.float32.mean", "parity.choices.cpu.float32"
-    ]  # fmt: skip
+        "resume.loss.cpu.float32",
+        "resume.loss.cpu.float32.mean",
+        "parity.choices.cpu.float32",
+    ]
     assert found[2].refusal == "parity.choices.cpu.float32: no correct run was measured"
 
 
@@ -222,15 +230,19 @@ def test_a_figure_may_be_asked_to_show_fewer_faults_in_a_dtype_that_hides_some(
     resumed: Make,
 ) -> None:
     faults = ("resume_without_rng", "resume_without_moments")
-    every = [resumed(f"{fault} {dtype}", [5.0, 4.25], fault)
-             for fault in faults for dtype in ("float32", "bfloat16")]  # fmt: skip
+    every = [
+        resumed(f"{fault} {dtype}", [5.0, 4.25], fault)
+        for fault in faults
+        for dtype in ("float32", "bfloat16")
+    ]
     for one in every:
         one.case = one.case.model_copy(update={"dtype": one.case.id.split()[1]})
     plan = {"resume.loss": {"float32": faults, "bfloat16": faults[1:]}}
-    found = populations({one.case.id: one for one in every}, plan)
+    found = populations({one.case.id: one for one in every}, plan, limits())
     assert {one.dtype: [broken.fault for broken in one.broken] for one in found} == {
-        "float32": [*faults], "bfloat16": [*faults[1:]]
-    }  # fmt: skip
+        "float32": [*faults],
+        "bfloat16": [*faults[1:]],
+    }
 
 
 def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_facts: Make) -> None:
@@ -244,17 +256,17 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
     every = [layout("single", 1, 2.0), layout("fsdp2_ep2", 2, 2.0 + 2e-6)]
     every.append(layout("fsdp2_ep2", 2, 2.2, "ep_grad_scaled:1.1"))
     cases = {one.case.id: one for one in every}
-    found, mean = populations(cases, {"parity.grad_norm": ["ep_grad_scaled"]})
+    found, mean = populations(cases, {"parity.grad_norm": ["ep_grad_scaled"]}, limits())
     assert [one.case for one in found.correct] == ["a-fsdp2_ep2-base"]
     assert found.correct[0].value == pytest.approx(1e-6)
     assert found.broken[0].value == pytest.approx(0.1)
     assert found.threshold == pytest.approx(math.sqrt(1e-6 * 0.1), rel=0.01)
-    (head, _) = populations(cases, {"parity.grad_norm_head": ["ep_grad_scaled"]})
+    (head, _) = populations(cases, {"parity.grad_norm_head": ["ep_grad_scaled"]}, limits())
     assert [one.value for one in (*head.correct, *head.broken)] == [0.0, 0.0]
     assert mean.is_mean
     assert mean.correct[0].value == pytest.approx(1e-6)
     groups = {"parity.grad_norm": ["ep_grad_scaled"], "parity.grad_norm_router": ["ep_grad_scaled"]}
-    others, _, router, _ = populations(cases, groups)
+    others, _, router, _ = populations(cases, groups, limits())
     assert [one.value for one in (*others.correct, *others.broken)] == [0.0, 0.0]
     assert [one.value for one in router.broken] == [pytest.approx(0.1)]
 
@@ -262,22 +274,27 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
 def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_facts: Make) -> None:
     def layout(case_id: str, world_size: int, apart: int, fault: str | None = None) -> Facts:
         places = [2.0] * apart + [1.0] * (256 - apart)
-        facts = make_facts(steps([8.0] * 5, choices_by_place=places,
-                                 counters={"choices_fingerprint": sum(places)}))  # fmt: skip
+        facts = make_facts(
+            steps([8.0] * 5, choices_by_place=places, counters={"choices_fingerprint": sum(places)})
+        )
         facts.asked |= {"cp": 1, "ep": world_size}
         labels = {"arch": "a", "feature": "base", "layout": case_id, "world_size": world_size}
         return named(facts, f"a-{case_id}-base{fault_suffix(fault)}", fault=fault, **labels)
 
     every = [layout("single", 1, 0), layout("fsdp2_ep2", 2, 0)]
     every.append(layout("fsdp2_ep2", 2, 16, "router_bf16:1"))
-    (found,) = populations({one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]})
+    (found,) = populations(
+        {one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]}, limits()
+    )
     assert [one.value for one in found.correct] == [0.0]
     assert [one.value for one in found.broken] == [16.0]
     assert (found.floor, found.threshold) == (1.0, 4.0)
     for facts in every:
         for step in facts.steps:
             step.choices_by_place = []
-    (none,) = populations({one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]})
+    (none,) = populations(
+        {one.case.id: one for one in every}, {"parity.choices": ["router_bf16"]}, limits()
+    )
     assert not none.correct
 
 
@@ -301,15 +318,15 @@ def test_the_bound_of_a_mean_is_written_with_its_figure_and_never_alone(tmp_path
 def test_a_mean_without_a_bound_in_use_is_a_wrong_request_and_names_the_command() -> None:
     mean = Population("cost", "memory_growth", "cpu", "float32", [], [], FLOOR, is_mean=True)
     with pytest.raises(RequestError, match="no bound of the mean is configured; run"):
-        in_use(mean)
+        in_use(mean, limits())
 
 
 def test_a_mean_too_close_for_a_bound_has_none_to_check(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     limit = thresholds.Threshold(value=1e-4, source="a test")
-    monkeypatch.setattr(thresholds, "of", lambda *_: limit)
+    table = Table(thresholds={"resume": {"loss": {"cpu": {"float32": limit}}}})
     mean = dataclasses.replace(population([1e-4], [5e-4]), is_mean=True)
-    assert checked([population([0], [1e-3]), mean]) == 0
+    assert checked([population([0], [1e-3]), mean], table) == 0
     assert "resume.loss.cpu.float32.mean: none in use; " in capsys.readouterr().out
-    assert checked([population([0], [1e-5]), mean]) == 1
+    assert checked([population([0], [1e-5]), mean], table) == 1

@@ -48,7 +48,7 @@ def test_the_latest_sweep_is_the_one_that_began_last_though_the_clock_was_set_ba
     plan_of(tmp_path, "before", now + 3600)
     plan_of(tmp_path, "of a broken clock", now + 10 * folder.A_DAY)
     (tmp_path / "after").mkdir()
-    folder.write_plan(tmp_path / "after", [], "adhoc", {})
+    folder.write_plan(tmp_path / "after", [], "adhoc", {}, [])
     known = [one.name for one in folder.known(tmp_path)]
     assert known == ["before", "after", "of a broken clock"]
 

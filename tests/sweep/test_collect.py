@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,15 +28,18 @@ ASKED = ["-m", "--config-dir", "mine", "detach=true"]
 
 
 @pytest.fixture
-def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def detached(outputs: Path) -> Session:
     """Two cases that were submitted as jobs 9_0 and 9_1."""
-    monkeypatch.setattr(sys, "argv", ["sweep", *ASKED])
-    combinations = [[f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
-                    for arch in ("llama", "qwen3")]  # fmt: skip
+    combinations = [
+        [f"arch={arch}", "layout=single", f"outputs={outputs}", *COMMAND]
+        for arch in ("llama", "qwen3")
+    ]
     cases = [replace(case, config_dir="mine") for case in plan(combinations, composed, Machine())]
-    session = Session.begin(cases, Machine(), live=False, detach=True)
-    jobs = {one.case.id: SlurmJob(f"9_{index}", "name", "")
-            for index, one in enumerate(session.runnable)}  # fmt: skip
+    session = Session.begin(cases, Machine(), live=False, detach=True, argv=ASKED)
+    jobs = {
+        one.case.id: SlurmJob(f"9_{index}", "name", "")
+        for index, one in enumerate(session.runnable)
+    }
 
     def submit() -> None:
         for index, job in enumerate(jobs.values()):
@@ -46,7 +48,6 @@ def detached(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
         session.leave()
 
     assert session.execute(submit) == 0
-    monkeypatch.setattr(sys, "argv", ["sweep.collect", f"outputs={outputs}"])
     return session
 
 

@@ -179,8 +179,11 @@ def test_words_that_yaml_takes_for_booleans_are_spelt(tmp_path: Path) -> None:
 def test_every_setting_of_a_case_can_be_handed_on() -> None:
     found = settings(CommandConf())
     values = set(template.values_of(found, COMMAND.launches(found)[0], Path(), None))
-    names = {field.name for part in (found.feature, found.optim, found.data, found.layout)
-             for field in dataclasses.fields(part)}  # fmt: skip
+    names = {
+        field.name
+        for part in (found.feature, found.optim, found.data, found.layout)
+        for field in dataclasses.fields(part)
+    }
     named_otherwise = {"name", "resume_at", "min_steps"}  # feature, save_at, steps
     assert names - named_otherwise <= values
 

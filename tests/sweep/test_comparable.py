@@ -20,8 +20,8 @@ Make = Callable[..., Facts]
 LLAMA = ("arch=llama", "layout=single")
 OF_NO_CASE = {
     "case_id", "detach", "gpus", "host_gone", "launch.cases_per_gpu", "launch.mode", "launch.slots",
-    "launch.timeout_seconds", "noise.parity", "noise.repeats", "outputs", "plan", "references", "replay.below",
-    "replay.case_id", "rerun", "resume_sweep", "shard", "suite",
+    "launch.timeout_seconds", "noise.parity", "noise.repeats", "outputs", "plan", "references",
+    "replay.below", "replay.case_id", "rerun", "resume_sweep", "shard", "suite",
     "sweep_id", "trainer.not_shown", "trainer.project",
 }  # fmt: skip
 
@@ -31,8 +31,11 @@ def leaves(value: Any, prefix: str = "") -> set[str]:
     names: set[str] = set()
     for one in fields(value):
         inner = getattr(value, one.name)
-        names |= leaves(inner, f"{prefix}{one.name}.") if is_dataclass(inner) else (
-            {f"{prefix}{one.name}"})  # fmt: skip
+        names |= (
+            leaves(inner, f"{prefix}{one.name}.")
+            if is_dataclass(inner)
+            else ({f"{prefix}{one.name}"})
+        )
     return names
 
 

@@ -18,6 +18,7 @@ from sweep.compare.page import Page
 from sweep.compare.rows import is_good
 from sweep.facts import CompilerFacts, Facts, Happening, Step
 from sweep.store import CaseRecord, Reader, SweepRecord
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import named, night
 
@@ -33,10 +34,16 @@ def case(make_facts: Make) -> Callable[..., CaseRecord]:
         breaks: list[Happening] | None = None, seconds: float = 1.0, **update: Any,
     ) -> CaseRecord:  # fmt: skip
         steps = [
-            Step(step=n, loss=3.0 - 0.1 * n + loss, grad_norm=1.0, global_batch_digest=f"b{n}",
-                 step_seconds=seconds, peak_memory_gib=2.0)
+            Step(
+                step=n,
+                loss=3.0 - 0.1 * n + loss,
+                grad_norm=1.0,
+                global_batch_digest=f"b{n}",
+                step_seconds=seconds,
+                peak_memory_gib=2.0,
+            )
             for n in range(1, 6)
-        ]  # fmt: skip
+        ]
         facts = make_facts(steps, compiler=CompilerFacts(breaks=breaks or []))
         facts = facts.model_copy(
             update={"case": CASE.model_copy(update={"id": name}), "seconds": 10 * seconds, **update}
@@ -56,7 +63,7 @@ def sweep(sweep_id: str, **tags: str) -> SweepRecord:
 
 
 def compared(base: list[CaseRecord], head: list[CaseRecord]) -> Page:
-    return Page.of(sweep("20260101-000000"), sweep("20260102-000000"), base, head)
+    return Page.of(sweep("20260101-000000"), sweep("20260102-000000"), base, head, limits())
 
 
 def broken(line: int) -> Happening:
@@ -138,8 +145,10 @@ def test_a_case_that_cannot_run_on_another_device_is_no_regression(case: Make) -
     base.tags["device"], head.tags["device"] = "cuda", "cpu"
     found = compared([base], [head])
     assert found.regressions == []
-    assert found.notes == [f"{CASE.id}: passed > unavailable",
-                           f"{CASE.id}: not comparable: device cuda > cpu"]  # fmt: skip
+    assert found.notes == [
+        f"{CASE.id}: passed > unavailable",
+        f"{CASE.id}: not comparable: device cuda > cpu",
+    ]
 
 
 def test_of_a_base_of_an_earlier_version_verdicts_alone_are_compared(case: Make) -> None:
@@ -190,7 +199,8 @@ def test_a_case_that_was_interrupted_has_no_result_to_compare(case: Make) -> Non
 
 def test_a_case_that_the_head_was_to_run_and_did_not_is_a_regression(case: Make) -> None:
     both = [case(), case(name="other"), case("failed", name="bad")]
-    cut = Page.of(sweep("1"), sweep("2"), both, [case(name="other")], [CASE.id, "other", "bad"])
+    planned = [CASE.id, "other", "bad"]
+    cut = Page.of(sweep("1"), sweep("2"), both, [case(name="other")], limits(), planned)
     assert cut.regressions == [f"{CASE.id}: passed > no result, of a case that the head was to run"]
     assert cut.notes == ["bad: in the base alone, failed"]
 
@@ -216,7 +226,7 @@ def test_markdown_has_the_regressions_first_and_escapes_what_steers_it(case: Mak
 
 
 def test_versions_that_moved_are_told() -> None:
-    moved = Page.of(sweep("1"), sweep("2", torch="2.14.0", git_sha="b" * 40), [], [])
+    moved = Page.of(sweep("1"), sweep("2", torch="2.14.0", git_sha="b" * 40), [], [], limits())
     assert moved.heads[2] == "moved: torch 2.13.0 > 2.14.0, git_sha aaaaaaaaa > bbbbbbbbb"
 
 

@@ -54,7 +54,7 @@ def frame(name: str) -> str:
 
 def of_rank(log: str, rank: int) -> str:
     """The same log as another process would have written it, through torchrun."""
-    log = re.sub(r"(?<=\d )\d+(?= torch/)", str(70000 + rank), log)
+    log = re.sub(r"(?<=\d )\d+(?= \S+:\d+\])", str(70000 + rank), log)
     lines = log.replace("[rank0]:", f"[rank{rank}]:").splitlines()
     return "\n".join(f"[default{rank}]:{line}" for line in lines)
 
@@ -240,5 +240,6 @@ def test_the_users_own_logging_stays_on_in_a_format_that_can_be_read() -> None:
         {"TORCH_LOGS": "dynamic,recompiles", "TORCH_LOGS_FORMAT": "short", "HOME": "/h"}
     )
     assert env == {
-        "TORCH_LOGS": "dynamic,recompiles,graph_breaks,torch._dynamo.output_graph", "HOME": "/h"
-    }  # fmt: skip
+        "TORCH_LOGS": "dynamic,recompiles,graph_breaks,torch._dynamo.output_graph",
+        "HOME": "/h",
+    }

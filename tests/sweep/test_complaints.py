@@ -115,7 +115,7 @@ def test_an_override_may_follow_an_option(
 def test_a_fault_of_our_own_is_no_failed_check(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(_config: object) -> int:
+    def broken(*_: object) -> int:
         raise KeyError("a slip")
 
     monkeypatch.setattr(app, "_foreground", broken)
@@ -182,7 +182,7 @@ def test_another_system_than_linux_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "this is darwin, and Linux is needed" in complaint(monkeypatch, capsys, *CASE)
-    assert arguments.run(Usage("sweep.judge", "Judge.", ""), lambda _: 0, []) == 2
+    assert arguments.run(Usage("sweep.judge", "Judge.", ""), lambda *_: 0, []) == 2
     assert "Linux is needed" in capsys.readouterr().err
 
 

@@ -9,6 +9,7 @@ import pytest
 from sweep.checks import Context, Finding, Outcome, cost, thresholds
 from sweep.checks.thresholds import Threshold
 from sweep.facts import Facts, Step
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -23,10 +24,14 @@ def taken(make_facts: Make) -> Callable[..., Facts]:
     def make(
         seconds: Sequence[float] = SECONDS, memory: Sequence[float | None] = LEVEL, **launch: object
     ) -> Facts:
-        return make_facts([
-            Step(step=n, loss=1.0, grad_norm=1.0, step_seconds=took, peak_memory_gib=peak)
-            for n, (took, peak) in enumerate(zip(seconds, memory, strict=True), start=1)
-        ], first_step_seconds=20.0, **launch)  # fmt: skip
+        return make_facts(
+            [
+                Step(step=n, loss=1.0, grad_norm=1.0, step_seconds=took, peak_memory_gib=peak)
+                for n, (took, peak) in enumerate(zip(seconds, memory, strict=True), start=1)
+            ],
+            first_step_seconds=20.0,
+            **launch,
+        )
 
     return make
 
@@ -36,8 +41,8 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of twice the baseline on everything that may have one."""
     limit = {"cpu": {"float32": Threshold(value=2.0, source="a test")}}
     figures = {one.name: limit for one in cost.FIGURES}
-    table = thresholds.table().model_copy(update={"thresholds": {"cost": figures}})
-    monkeypatch.setattr(thresholds, "table", lambda: table)
+    table = limits().model_copy(update={"thresholds": {"cost": figures}})
+    monkeypatch.setattr(thresholds, "table", lambda _: table)
 
 
 def checked(facts: Facts, before: Facts | None = None) -> Finding:

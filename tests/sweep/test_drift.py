@@ -10,6 +10,7 @@ import pytest
 from sweep.checks import Context, Finding, Outcome, drift, thresholds
 from sweep.facts import Facts, Step
 from sweep.judge import Verdict, judge
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -27,11 +28,17 @@ def night(make_facts: Make) -> Callable[..., Facts]:
     ) -> Facts:
         steps = [
             Step.model_validate(
-                {"step": n, "loss": 3.0 - 0.1 * n, "grad_norm": 1.0, "params_moved": 1.0,
-                 "global_batch_digest": f"batch {n}", **(changes or {}).get(n, {})}
+                {
+                    "step": n,
+                    "loss": 3.0 - 0.1 * n,
+                    "grad_norm": 1.0,
+                    "params_moved": 1.0,
+                    "global_batch_digest": f"batch {n}",
+                    **(changes or {}).get(n, {}),
+                }
             )
             for n in range(1, 6)
-        ]  # fmt: skip
+        ]
         update = {"sweep_id": sweep_id, "environment": NOW | environment}
         return make_facts(steps).model_copy(update=update)
 
@@ -86,8 +93,8 @@ def test_it_is_advisory_unless_configured_to_block(
 ) -> None:
     moved, before = night(changes={4: {"loss": 2.65}}), night("20260101-000000")
     assert judge(moved, context(before)).verdict is Verdict.PASSED
-    blocking = thresholds.table().model_copy(update={"advisory": []})
-    monkeypatch.setattr(thresholds, "table", lambda: blocking)
+    blocking = limits().model_copy(update={"advisory": []})
+    monkeypatch.setattr(thresholds, "table", lambda _: blocking)
     assert judge(moved, context(before)).verdict is Verdict.FAILED
 
 
@@ -135,8 +142,8 @@ def test_another_setting_is_no_baseline_and_speaks_against_nothing(
     assert finding.message == (
         "not comparable with the last good sweep 20260101-000000: optim.lr 0.001 > 0.0001"
     )
-    blocking = thresholds.table().model_copy(update={"advisory": []})
-    monkeypatch.setattr(thresholds, "table", lambda: blocking)
+    blocking = limits().model_copy(update={"advisory": []})
+    monkeypatch.setattr(thresholds, "table", lambda _: blocking)
     assert judge(moved, context(before)).verdict is Verdict.PASSED
 
 
@@ -154,8 +161,8 @@ def test_a_checkpoint_or_data_that_nobody_changed_are_told(
         " the same settings; moved: git_sha aaaaaaaaa > bbbbbbbbb"
     )
     assert judge(facts, context(before)).verdict is Verdict.PASSED
-    blocking = thresholds.table().model_copy(update={"advisory": []})
-    monkeypatch.setattr(thresholds, "table", lambda: blocking)
+    blocking = limits().model_copy(update={"advisory": []})
+    monkeypatch.setattr(thresholds, "table", lambda _: blocking)
     assert judge(facts, context(before)).verdict is Verdict.INCONCLUSIVE
 
 
@@ -240,9 +247,9 @@ def test_a_pinned_case_that_never_trained_is_no_baseline(night: Make) -> None:
 def test_without_a_threshold_nothing_is_said_to_be_equal(
     night: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = thresholds.table()
+    table = limits()
     bare = table.model_copy(update={"thresholds": {**table.thresholds, "drift": {}}})
-    monkeypatch.setattr(thresholds, "table", lambda: bare)
+    monkeypatch.setattr(thresholds, "table", lambda _: bare)
     finding = against(night(), night("20260101-000000"))
     assert finding is not None
     assert finding.outcome is Outcome.INCONCLUSIVE

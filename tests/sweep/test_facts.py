@@ -89,8 +89,10 @@ def test_what_all_ranks_found_compiled_is_summed(make_facts: Callable[..., Facts
 def test_a_trainer_may_count_as_it_likes(
     make_facts: Callable[..., Facts], counted: list[object], seconds: float | None
 ) -> None:
-    steps = [Step(step=n, loss=1.0, grad_norm=1.0, counters={"compile_seconds": one})
-             for n, one in enumerate(counted, start=1)]  # fmt: skip
+    steps = [
+        Step(step=n, loss=1.0, grad_norm=1.0, counters={"compile_seconds": one})
+        for n, one in enumerate(counted, start=1)
+    ]
     assert make_facts(steps).compile_seconds == seconds
 
 

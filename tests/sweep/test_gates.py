@@ -30,12 +30,18 @@ def trained(make_facts: Make) -> Callable[..., Facts]:
              count: int = 5) -> Facts:  # fmt: skip
         steps = [
             Step.model_validate(
-                {"step": n, "loss": 3.0 - 0.1 * n, "grad_norm": 1.0, "params_moved": 1.0,
-                 "grad_norm_groups": {"head": 1.0}, "global_batch_digest": f"batch {n}",
-                 **(changes or {}).get(n, {})}
+                {
+                    "step": n,
+                    "loss": 3.0 - 0.1 * n,
+                    "grad_norm": 1.0,
+                    "params_moved": 1.0,
+                    "grad_norm_groups": {"head": 1.0},
+                    "global_batch_digest": f"batch {n}",
+                    **(changes or {}).get(n, {}),
+                }
             )
             for n in range(1, count + 1)
-        ]  # fmt: skip
+        ]
         facts = make_facts(steps)
         update = {"id": f"llama-{layout}-base", "layout": layout}
         facts.case = CASE.model_copy(

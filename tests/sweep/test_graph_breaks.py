@@ -12,10 +12,11 @@ from sweep.checks import Context, Finding, Outcome, known_breaks
 from sweep.checks import graph_breaks as the_check
 from sweep.errors import RequestError
 from sweep.facts import CompilerFacts, Facts, Happening, Metrics, Step
+from sweep.files import ConfDirs
 from sweep.judge import Verdict, judge
 from sweep.report import Result
 from sweep.run import job
-from tests.sweep.confs import use_folders
+from tests.sweep.confs import instead_of_ours
 from tests.sweep.conftest import CASE
 from tests.sweep.planning import planned
 
@@ -24,18 +25,26 @@ NEW = Happening(reason="Data-dependent branching: no", frame="sft/moe/experts.py
                 function="dispatch", ranks={"0": 2, "1": 2})  # fmt: skip
 AGAIN = Happening(reason="size mismatch", frame="a.py:1", function="forward",
                   ranks={"0": 2, "1": 3})  # fmt: skip
-ENTRY = ('- {case: "llama-*", frame: "sft/moe/experts.py:*", reason: "Data-dependent",'
-         ' why: sizes, issue: "https://x/1"}')  # fmt: skip
+ENTRY = (
+    '- {case: "llama-*", frame: "sft/moe/experts.py:*", reason: "Data-dependent",'
+    ' why: sizes, issue: "https://x/1"}'
+)
 
 
 @pytest.fixture
-def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def conf(tmp_path: Path) -> ConfDirs:
+    """`conf/` with a list of known breaks of the test's own."""
+    (tmp_path / "conf").mkdir()
+    return instead_of_ours(tmp_path / "conf", without=known_breaks.FILE)
+
+
+@pytest.fixture
+def known(conf: ConfDirs) -> Callable[[str], None]:
     """Write the list of known breaks."""
 
     def write(text: str) -> None:
-        (tmp_path / known_breaks.FILE).write_text(text)
-        use_folders(monkeypatch, known_breaks, tmp_path)
-        conf_file._in_file.cache_clear()
+        (conf.shipped / known_breaks.FILE).write_text(text)
+        conf_file.entries.cache_clear()
 
     return write
 
@@ -57,8 +66,8 @@ def compiled_facts(make_facts: Make, known: Callable[[str], None]) -> Make:
     return make
 
 
-def finding(facts: Facts) -> Finding:
-    found = the_check.check(facts, Context())
+def finding(facts: Facts, conf: ConfDirs) -> Finding:
+    found = the_check.check(facts, Context(conf=conf))
     assert found is not None
     return found
 
@@ -67,43 +76,56 @@ def test_a_case_without_the_compiler_is_not_checked(make_facts: Make) -> None:
     assert the_check.check(make_facts(), Context()) is None
 
 
-def test_no_break_passes(compiled_facts: Make) -> None:
-    found = finding(compiled_facts())
+def test_no_break_passes(conf: ConfDirs, compiled_facts: Make) -> None:
+    found = finding(compiled_facts(), conf)
     assert (found.outcome, found.message) == (Outcome.PASS, "")
     assert found.metrics == {
-        "graph_breaks/total": 0.0, "graph_breaks/new": 0.0, "compile/recompiles": 0.0
-    }  # fmt: skip
+        "graph_breaks/total": 0.0,
+        "graph_breaks/new": 0.0,
+        "compile/recompiles": 0.0,
+    }
 
 
-def test_recompiles_are_counted_and_told(compiled_facts: Make) -> None:
-    found = finding(compiled_facts(recompiles=[AGAIN]))
+def test_recompiles_are_counted_and_told(conf: ConfDirs, compiled_facts: Make) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN]), conf)
     assert found.metrics["compile/recompiles"] == 3.0  # of the rank with the most
     assert (found.outcome, found.message) == (
-        Outcome.PASS, "train: 1 recompile: a.py:1 in forward: size mismatch (ranks 0, 1)"
-    )  # fmt: skip
+        Outcome.PASS,
+        "train: 1 recompile: a.py:1 in forward: size mismatch (ranks 0, 1)",
+    )
 
 
 def counting(*recompiles: object) -> Metrics:
     figures = {"loss": 2.0, "grad_norm": 1.0}
-    return Metrics(steps=[Step(step=n, counters={"recompiles": count}, **figures)
-                          for n, count in enumerate(recompiles, start=1)])  # fmt: skip
+    return Metrics(
+        steps=[
+            Step(step=n, counters={"recompiles": count}, **figures)
+            for n, count in enumerate(recompiles, start=1)
+        ]
+    )
 
 
 @pytest.mark.parametrize("counts", [(0, 1, 1, 1), ([0, 0], [0, 1], [1, 1], [2, 0])])
-def test_recompiles_at_every_step_fail(compiled_facts: Make, counts: tuple[object, ...]) -> None:
-    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)))
+def test_recompiles_at_every_step_fail(
+    conf: ConfDirs, compiled_facts: Make, counts: tuple[object, ...]
+) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)), conf)
     assert (found.outcome, found.folder) == (Outcome.FAIL, "launches/1_train")
     assert found.message.startswith("train: recompiles step after step; 1 recompile: a.py:1 in")
 
 
 @pytest.mark.parametrize("counts", [(3, 1, 1, 0), (0, 1, 1), ([0, 0], [1, 1], [0, 0], [1, 1])])
-def test_a_few_recompiles_do_not(compiled_facts: Make, counts: tuple[object, ...]) -> None:
-    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)))
+def test_a_few_recompiles_do_not(
+    conf: ConfDirs, compiled_facts: Make, counts: tuple[object, ...]
+) -> None:
+    found = finding(compiled_facts(recompiles=[AGAIN], metrics=counting(*counts)), conf)
     assert found.outcome is Outcome.PASS
 
 
-def test_a_new_break_fails_and_names_its_line_and_reason(compiled_facts: Make) -> None:
-    found = finding(compiled_facts(NEW))
+def test_a_new_break_fails_and_names_its_line_and_reason(
+    conf: ConfDirs, compiled_facts: Make
+) -> None:
+    found = finding(compiled_facts(NEW), conf)
     assert found.outcome is Outcome.FAIL
     assert found.message == (
         "1 new graph break: sft/moe/experts.py:57 in dispatch: Data-dependent branching: no"
@@ -112,18 +134,18 @@ def test_a_new_break_fails_and_names_its_line_and_reason(compiled_facts: Make) -
     assert (found.metrics["graph_breaks/new"], found.folder) == (1.0, "launches/1_train")
 
 
-def test_of_many_new_breaks_the_first_are_named(compiled_facts: Make) -> None:
+def test_of_many_new_breaks_the_first_are_named(conf: ConfDirs, compiled_facts: Make) -> None:
     many = [NEW.model_copy(update={"frame": f"a.py:{line}"}) for line in range(7)]
-    found = finding(compiled_facts(*many))
+    found = finding(compiled_facts(*many), conf)
     assert found.message.startswith("7 new graph breaks: a.py:0 in dispatch: ")
     assert found.message.endswith("; and 4 more")
 
 
 def test_a_known_break_passes_and_is_told(
-    compiled_facts: Make, known: Callable[[str], None]
+    conf: ConfDirs, compiled_facts: Make, known: Callable[[str], None]
 ) -> None:
     known(ENTRY)
-    found = finding(compiled_facts(NEW))
+    found = finding(compiled_facts(NEW), conf)
     assert found.outcome is Outcome.PASS
     assert found.message.startswith("1 known graph break: sft/moe/experts.py:57 in dispatch")
     assert (found.metrics["graph_breaks/total"], found.metrics["graph_breaks/new"]) == (1.0, 0.0)
@@ -134,24 +156,24 @@ def test_a_known_break_passes_and_is_told(
     [("llama-", "qwen3-"), ("experts.py:*", "experts.py:56"), ("Data-dependent", "Call to")],
 )
 def test_an_entry_of_another_case_line_or_reason_does_not_cover_it(
-    compiled_facts: Make, known: Callable[[str], None], changed: tuple[str, str]
+    conf: ConfDirs, compiled_facts: Make, known: Callable[[str], None], changed: tuple[str, str]
 ) -> None:
     known(ENTRY.replace(*changed))
-    assert finding(compiled_facts(NEW)).outcome is Outcome.FAIL
+    assert finding(compiled_facts(NEW), conf).outcome is Outcome.FAIL
 
 
 def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
-    compiled_facts: Make, known: Callable[[str], None], tmp_path: Path
+    conf: ConfDirs, compiled_facts: Make, known: Callable[[str], None]
 ) -> None:
     known(ENTRY)
-    found = finding(compiled_facts())
+    found = finding(compiled_facts(), conf)
     assert found.outcome is Outcome.PASS
     assert found.message == (
-        f"no longer broken, delete {tmp_path.name}/known_graph_breaks.yaml line 1:"
+        f"no longer broken, delete {conf.shipped.name}/known_graph_breaks.yaml line 1:"
         " sft/moe/experts.py:*: Data-dependent (https://x/1)"
     )
-    assert finding(compiled_facts(exit_code=1)).message == ""  # it did not get that far
-    assert finding(compiled_facts(timed_out=True)).message == ""
+    assert finding(compiled_facts(exit_code=1), conf).message == ""  # it did not get that far
+    assert finding(compiled_facts(timed_out=True), conf).message == ""
 
 
 @pytest.mark.parametrize(
@@ -159,25 +181,23 @@ def test_an_entry_that_no_longer_occurs_is_to_be_deleted(
     [(0, "train: no graph was captured"), (None, "train: the compiler wrote nothing")],
 )
 def test_zero_breaks_of_zero_graphs_prove_nothing(
-    compiled_facts: Make, graphs: int | None, said: str
+    conf: ConfDirs, compiled_facts: Make, graphs: int | None, said: str
 ) -> None:
-    found = finding(compiled_facts(graphs=graphs))
+    found = finding(compiled_facts(graphs=graphs), conf)
     assert found.outcome is Outcome.INCONCLUSIVE
     assert found.message.startswith(said)
 
 
-def test_a_break_that_left_no_graph_still_fails(compiled_facts: Make) -> None:
-    assert finding(compiled_facts(NEW, graphs=0)).outcome is Outcome.FAIL
+def test_a_break_that_left_no_graph_still_fails(conf: ConfDirs, compiled_facts: Make) -> None:
+    assert finding(compiled_facts(NEW, graphs=0), conf).outcome is Outcome.FAIL
 
 
-def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
+def test_every_launch_has_to_be_compiled(conf: ConfDirs, compiled_facts: Make) -> None:
     facts, second = compiled_facts(), compiled_facts(name="resume", graphs=0).launches[0]
-    found = finding(facts.model_copy(update={"launches": [*facts.launches, second]}))
-    assert (found.outcome, found.message) == (
-        Outcome.INCONCLUSIVE, "resume: no graph was captured"
-    )  # fmt: skip
+    found = finding(facts.model_copy(update={"launches": [*facts.launches, second]}), conf)
+    assert (found.outcome, found.message) == (Outcome.INCONCLUSIVE, "resume: no graph was captured")
     nothing = facts.model_copy(update={"launches": []})
-    assert finding(nothing).message == "nothing ran"
+    assert finding(nothing, conf).message == "nothing ran"
 
 
 @pytest.mark.parametrize(
@@ -198,26 +218,27 @@ def test_every_launch_has_to_be_compiled(compiled_facts: Make) -> None:
     ],
 )
 def test_a_bad_list_of_known_breaks_is_one_line_and_no_pass(
-    compiled_facts: Make, known: Callable[[str], None], text: str, said: str
+    conf: ConfDirs, compiled_facts: Make, known: Callable[[str], None], text: str, said: str
 ) -> None:
     known(text)
     with pytest.raises(RequestError, match=re.escape(said)) as error:
-        known_breaks.of_case(CASE)
+        known_breaks.of_case(CASE, conf)
     assert "\n" not in str(error.value)
-    assert finding(compiled_facts()).outcome is Outcome.INCONCLUSIVE
+    assert finding(compiled_facts(), conf).outcome is Outcome.INCONCLUSIVE
 
 
 def test_the_list_that_ships_can_be_read() -> None:
-    conf_file._in_file.cache_clear()
-    assert known_breaks.entries(), "those of transformers' Trainer"
-    assert known_breaks.of_case(CASE) == [], "which the built-in trainer does not have"
+    assert known_breaks.entries(ConfDirs()), "those of transformers' Trainer"
+    assert known_breaks.of_case(CASE, ConfDirs()) == [], "which the built-in trainer does not have"
 
 
 # In the report, and in a launch.
 
 
-def junit(facts: Facts) -> dict[str, ET.Element]:
-    result = Result(judge(facts, Context()), Path("outputs/x") / facts.case.id, "run it", facts)
+def junit(facts: Facts, conf: ConfDirs) -> dict[str, ET.Element]:
+    result = Result(
+        judge(facts, Context(conf=conf)), Path("outputs/x") / facts.case.id, "run it", facts
+    )
     suite = ET.fromstring(report.junit("x", [result]))
     tests = {test.get("name", "").partition("[")[0]: test for test in suite}
     assert suite.get("tests") == str(len(tests))
@@ -225,10 +246,10 @@ def junit(facts: Facts) -> dict[str, ET.Element]:
     return tests
 
 
-def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> None:
+def test_a_new_break_fails_a_test_of_its_own_in_junit(conf: ConfDirs, compiled_facts: Make) -> None:
     facts = compiled_facts(NEW)
-    assert judge(facts, Context()).verdict is Verdict.FAILED
-    tests = junit(facts)
+    assert judge(facts, Context(conf=conf)).verdict is Verdict.FAILED
+    tests = junit(facts, conf)
     assert list(tests) == ["test_command", "test_no_graph_breaks"]
     assert tests["test_command"].find("failure") is None
     failure = tests["test_no_graph_breaks"].find("failure")
@@ -237,25 +258,31 @@ def test_a_new_break_fails_a_test_of_its_own_in_junit(compiled_facts: Make) -> N
     assert "run it" in (failure.text or "")
 
 
-def test_another_fault_leaves_the_test_of_graph_breaks_alone(compiled_facts: Make) -> None:
-    tests = junit(compiled_facts(exit_code=1))
+def test_another_fault_leaves_the_test_of_graph_breaks_alone(
+    conf: ConfDirs, compiled_facts: Make
+) -> None:
+    tests = junit(compiled_facts(exit_code=1), conf)
     assert tests["test_command"].find("failure") is not None
     assert tests["test_no_graph_breaks"].find("failure") is None
 
 
 def test_known_breaks_are_told_in_junit_and_in_the_summary(
-    compiled_facts: Make, known: Callable[[str], None]
+    conf: ConfDirs, compiled_facts: Make, known: Callable[[str], None]
 ) -> None:
     known(ENTRY)
     facts = compiled_facts(NEW)
-    said = junit(facts)["test_no_graph_breaks"].findtext("system-out") or ""
+    said = junit(facts, conf)["test_no_graph_breaks"].findtext("system-out") or ""
     assert said.startswith("graph_breaks: 1 known graph break: sft/moe/experts.py:57")
-    result = Result(judge(facts, Context()), Path("outputs/x") / facts.case.id, "run it", facts)
+    result = Result(
+        judge(facts, Context(conf=conf)), Path("outputs/x") / facts.case.id, "run it", facts
+    )
     assert "- llama-cp4_ep1-base: graph_breaks: 1 known" in report.summary("x", [result])
 
 
-def test_a_case_without_the_compiler_has_one_test_in_junit(make_facts: Make) -> None:
-    assert list(junit(make_facts())) == ["test_command"]
+def test_a_case_without_the_compiler_has_one_test_in_junit(
+    conf: ConfDirs, make_facts: Make
+) -> None:
+    assert list(junit(make_facts(), conf)) == ["test_command"]
 
 
 @pytest.mark.parametrize("compiling", [False, True])

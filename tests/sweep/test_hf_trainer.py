@@ -28,8 +28,10 @@ def settings(*degrees: int, **changed: Any) -> Settings:
 
 def configs(found: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The config of every launch of the case, in order."""
-    return [json.loads((directory / "config.json").read_text())
-            for _, directory in launched(found, case_dir)]  # fmt: skip
+    return [
+        json.loads((directory / "config.json").read_text())
+        for _, directory in launched(found, case_dir)
+    ]
 
 
 def test_each_optimizer_step_of_every_layout_is_the_global_batch(tmp_path: Path) -> None:
@@ -46,9 +48,11 @@ def test_each_optimizer_step_of_every_layout_is_the_global_batch(tmp_path: Path)
 def test_transformers_shards_and_dispatches_while_loading(tmp_path: Path) -> None:
     [config] = configs(settings(4, ep=4), tmp_path)
     assert config["sharding"] == {
-        "fsdp_size": 4, "ep_size": 4, "ep_implementation": "observed_all_to_all",
+        "fsdp_size": 4,
+        "ep_size": 4,
+        "ep_implementation": "observed_all_to_all",
         "fsdp_cpu_offload": False,
-    }  # fmt: skip
+    }
     assert "fsdp" not in config["arguments"]
 
 

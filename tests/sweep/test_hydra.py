@@ -16,11 +16,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+from sweep import schema
 from sweep.case import file as case_file
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.cli.app import main
-from sweep.files import conf_dir, conf_files, reading_also
+from sweep.files import ConfDirs, conf_dir
 from sweep.plan import env_set, plan_one, quoted
 from sweep.run import job, warm
 from sweep.session import foreground
@@ -219,10 +220,24 @@ def test_a_case_keeps_the_folder_that_it_was_composed_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     planned: list[Planned] = []
-    monkeypatch.setattr(foreground, "run", lambda one, _: planned.append(one) or 0)
+    monkeypatch.setattr(foreground, "run", lambda one, *_: planned.append(one) or 0)
     for folder in ([], ["--config-dir", str(tmp_path)]):
         assert run(monkeypatch, *CASE, "trainer=command", "trainer.argv=[true]", *folder) == 0
     assert [one.config_dir for one in planned] == [None, str(tmp_path)]
+
+
+ENTRY_POINTS = (  # what a person, torchrun or Slurm starts
+    "__init__.py", "__main__.py", "cli/", "baseline.py", "slurm/nodes.py", "store/guard.py",
+    "run/supervisor.py",
+)  # fmt: skip
+
+
+def test_entry_points_alone_read_the_command_line() -> None:
+    package = Path(schema.__file__).parents[1]
+    for path in package.glob("**/*.py"):
+        name = str(path.relative_to(package))
+        if not name.startswith(ENTRY_POINTS) and not name.endswith("__main__.py"):
+            assert "sys.argv" not in path.read_text(), name
 
 
 def test_the_library_reads_a_folder_that_it_is_given_and_no_command_line(
@@ -230,6 +245,6 @@ def test_the_library_reads_a_folder_that_it_is_given_and_no_command_line(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["judge", "--config-dir", str(tmp_path)])
     (tmp_path / "thresholds.yaml").touch()
-    with reading_also(tmp_path):
-        assert conf_files("thresholds.yaml")[-1] == tmp_path / "thresholds.yaml"
-    assert conf_files("thresholds.yaml") == [conf_dir() / "thresholds.yaml"]
+    own = ConfDirs.having(str(tmp_path))
+    assert own.files("thresholds.yaml")[-1] == tmp_path / "thresholds.yaml"
+    assert ConfDirs().files("thresholds.yaml") == [conf_dir() / "thresholds.yaml"]

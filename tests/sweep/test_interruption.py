@@ -28,8 +28,10 @@ def behaviours(**changed: str) -> str:
 
 def finished(folder: Path) -> dict[str, str]:
     """Arch -> verdict of the cases with a result."""
-    return {path.parent.name.partition("-")[0]: json.loads(path.read_text())["verdict"]
-            for path in folder.glob("*/findings.json")}  # fmt: skip
+    return {
+        path.parent.name.partition("-")[0]: json.loads(path.read_text())["verdict"]
+        for path in folder.glob("*/findings.json")
+    }
 
 
 CASES = (f"arch={','.join(ARCHS)}", "layout=cp4_ep4", *DUMMY_TRAINER,
@@ -93,9 +95,12 @@ def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs
     assert (next(folder.glob("llama-*")) / "facts.json").read_bytes() == facts_before
     assert "2 passed, 1 crashed" in (folder / "summary.md").read_text()
     assert statuses(outputs) == [
-        ("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"), ("case", "KILLED"),
+        ("case", "FAILED"),
+        ("case", "FINISHED"),
+        ("case", "FINISHED"),
+        ("case", "KILLED"),
         ("sweep", "FAILED"),
-    ]  # fmt: skip
+    ]
 
     done = go_on(outputs, "rerun=failed", qwen3_moe="ok")
     assert done.returncode == 0, done.stderr
@@ -103,8 +108,10 @@ def test_sigterm_loses_no_finished_case_and_the_sweep_goes_on_from_there(outputs
     assert "3 passed" in (folder / "summary.md").read_text()
     assert list(folder.glob(".earlier/qwen3_moe-*/1/facts.json"))  # the failure is kept
     assert json.loads((folder / "sweep.json").read_text())["cases"] == [
-        "llama-cp4_ep1-base", "qwen3-cp4_ep1-base", "qwen3_moe-cp4_ep4-base",
-    ]  # fmt: skip
+        "llama-cp4_ep1-base",
+        "qwen3-cp4_ep1-base",
+        "qwen3_moe-cp4_ep4-base",
+    ]
 
 
 @pytest.mark.slow
@@ -161,8 +168,12 @@ def test_a_sweep_killed_at_any_moment_again_and_again_ends_with_every_result(out
     assert finished(folder) == {"llama": "passed", "qwen3": "passed", "qwen3_moe": "crashed"}
     assert "2 passed, 1 crashed" in (folder / "summary.md").read_text()
     ended = [one for one in statuses(outputs) if one[1] != "KILLED"]
-    assert ended == [("case", "FAILED"), ("case", "FINISHED"), ("case", "FINISHED"),
-                     ("sweep", "FAILED")]  # fmt: skip
+    assert ended == [
+        ("case", "FAILED"),
+        ("case", "FINISHED"),
+        ("case", "FINISHED"),
+        ("sweep", "FAILED"),
+    ]
 
 
 def test_a_sweep_that_is_not_there_is_an_error_with_the_choices(outputs: Path) -> None:

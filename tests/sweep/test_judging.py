@@ -17,11 +17,12 @@ from sweep import report
 from sweep.checks import CHECKS, Context, Finding, Outcome, thresholds
 from sweep.checks.thresholds import Table
 from sweep.facts import Facts, Step
-from sweep.files import write_json
+from sweep.files import ConfDirs, write_json
 from sweep.judge import Verdict, unavailable
 from sweep.judge.__main__ import main as judge_main
 from sweep.session import closing
 from sweep.store import CaseRecord, End, Location, Reader, Writer, verdicts
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 from tests.sweep.recording import DEAD, SWEEP, judge_again, named, record, sweep_folder
 
@@ -45,14 +46,14 @@ def read_back(outputs: Path) -> dict[str, CaseRecord]:
 
 def loosen(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     """Every threshold of the check resume."""
-    values = thresholds.table().model_dump()
+    values = limits().model_dump()
     for figure in values["thresholds"]["resume"].values():
         for one in figure.values():
             for threshold in one.values():
                 threshold["value"] = value
                 threshold["mean"] = None
     table = Table.model_validate(values)
-    monkeypatch.setattr(thresholds, "table", lambda: table)
+    monkeypatch.setattr(thresholds, "table", lambda _: table)
 
 
 def test_a_changed_threshold_changes_the_verdict_and_no_fact(
@@ -91,8 +92,9 @@ def test_the_folder_of_the_sweep_is_not_needed(outputs: Path, make_facts: Make) 
     shutil.rmtree(outputs / SWEEP)
     assert judge_again(outputs) == 1
     assert {case: one.tags["verdict"] for case, one in read_back(outputs).items()} == {
-        CASE.id: "passed", "other": "crashed",
-    }  # fmt: skip
+        CASE.id: "passed",
+        "other": "crashed",
+    }
     assert "crashed" in (outputs / "judged" / SWEEP / "summary.md").read_text()
     assert not (outputs / SWEEP).exists()
 
@@ -109,8 +111,9 @@ def test_a_resumed_launch_is_a_run_with_the_same_metric_at_the_same_time(
     assert {run.data.tags["kind"] for run in found} == {"case", "launch"}
     assert (launch.data.tags["case_id"], launch.data.tags["arch"]) == (CASE.id, "llama")
     assert (launch.info.status, launch.info.run_name) == ("FINISHED", f"01-02 {CASE.id} 2_resume")
-    (ours, theirs) = (client.get_metric_history(run, "train/loss")
-                      for run in (case.run_id, launch.info.run_id))  # fmt: skip
+    (ours, theirs) = (
+        client.get_metric_history(run, "train/loss") for run in (case.run_id, launch.info.run_id)
+    )
     assert [(one.step, one.timestamp, one.value) for one in theirs] == [
         (one.step, one.timestamp, one.value) for one in ours[2:]
     ]
@@ -118,8 +121,11 @@ def test_a_resumed_launch_is_a_run_with_the_same_metric_at_the_same_time(
 
 def needs_the_other(_facts: Facts, context: Context) -> Finding | None:
     """As parity does."""
-    seen = [*sorted(context.sweep), *(f"last good {case}" for case in context.last_good),
-            *(f"pinned {case}" for case in context.pinned)]  # fmt: skip
+    seen = [
+        *sorted(context.sweep),
+        *(f"last good {case}" for case in context.last_good),
+        *(f"pinned {case}" for case in context.pinned),
+    ]
     return Finding(check="both", outcome=Outcome.PASS, message=", ".join(seen),
                    metrics={"both/seen": float(len(seen))})  # fmt: skip
 
@@ -137,7 +143,9 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     for result in results:
         writer.record(result)
-    judged, problem = closing.close(writer, outputs / SWEEP, results[:2], End(interrupted=True))
+    judged, problem = closing.close(
+        writer, outputs / SWEEP, results[:2], End(interrupted=True), ConfDirs()
+    )
     assert problem is None
     everything = f"{CASE.id}, other, last good {CASE.id}, pinned {CASE.id}"
     assert [result.judgement.findings[-1].message for result in judged] == [everything] * 2
@@ -148,8 +156,11 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     assert sweep.status == "KILLED"
     client = Location.at(outputs).client
     assert {file.path for file in client.list_artifacts(sweep.run_id)} == {
-        "sweep.json", "summary.md", "matrix.html", "junit.xml",
-    }  # fmt: skip
+        "sweep.json",
+        "summary.md",
+        "matrix.html",
+        "junit.xml",
+    }
     files = {file.path for file in client.list_artifacts(read_back(outputs)[CASE.id].run_id)}
     assert report.PLOT in files
 
@@ -163,7 +174,7 @@ def test_a_store_that_fails_leaves_the_judging_to_the_disk(
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     for result in results:
         writer.record(result)
-    judged, problem = closing.close(writer, outputs / SWEEP, results, End())
+    judged, problem = closing.close(writer, outputs / SWEEP, results, End(), ConfDirs())
     assert [one.judgement.findings[-1].message for one in judged] == [f"{CASE.id}, other"] * 2
     assert problem is not None
     assert "not in MLflow (http://127.0.0.1:9)" in problem
@@ -205,7 +216,7 @@ def test_a_case_that_cannot_run_is_recorded_with_its_reason_and_never_passes(
     cannot = report.Result(unavailable(case, "needs a GPU"), folder, "python -m sweep")
     writer = Writer(Location.at(outputs), outputs / SWEEP)
     writer.record(ran[0])
-    judged, problem = closing.close(writer, outputs / SWEEP, [*ran, cannot], End())
+    judged, problem = closing.close(writer, outputs / SWEEP, [*ran, cannot], End(), ConfDirs())
     assert problem is None
     assert [one.judgement.verdict for one in judged] == [Verdict.PASSED, Verdict.UNAVAILABLE]
     there = read_back(outputs)["cannot"]
@@ -222,7 +233,7 @@ def test_a_sweep_of_cases_that_cannot_run_makes_no_store(tmp_path: Path) -> None
     cannot = report.Result(unavailable(CASE, "needs a GPU"), tmp_path / SWEEP / CASE.id, "")
     write_json(tmp_path / SWEEP / "sweep.json", {"driver": DEAD, "cases": [CASE.id]})
     writer = Writer(Location.at(tmp_path), tmp_path / SWEEP)
-    judged, problem = closing.close(writer, tmp_path / SWEEP, [cannot], End())
+    judged, problem = closing.close(writer, tmp_path / SWEEP, [cannot], End(), ConfDirs())
     assert (judged, problem) == ([cannot], None)
     assert not (tmp_path / "mlflow.db").exists()
 
@@ -271,7 +282,7 @@ def test_a_check_that_breaks_or_lacks_a_threshold_hides_no_other(
         raise KeyError("loss")
 
     monkeypatch.setitem(CHECKS, "broken", broken)
-    monkeypatch.setattr(thresholds, "table", lambda: Table(thresholds={}))
+    monkeypatch.setattr(thresholds, "table", lambda _: Table(thresholds={}))
     judgement = judge_module.judge(resumed(make_facts, 0.0), Context())
     found = {one.check: one for one in judgement.findings}
     assert judgement.verdict is Verdict.INCONCLUSIVE
@@ -346,7 +357,7 @@ def test_a_case_that_failed_and_cannot_run_any_more_stays_unavailable(
     for _ in range(2):
         (folder / "recorded.json").unlink(missing_ok=True)
         writer = Writer(Location.at(outputs), folder.parent)
-        closing.close(writer, folder.parent, [cannot], End())
+        closing.close(writer, folder.parent, [cannot], End(), ConfDirs())
         assert read_back(outputs)[CASE.id].tags["verdict"] == "unavailable"
     assert len(runs_of(outputs)) == 2, "recording it again makes no third run"
     judge_again(outputs)

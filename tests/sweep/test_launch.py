@@ -44,9 +44,12 @@ def dummy(behaviour: str) -> list[str]:
 
 def children_of_this_test() -> list[psutil.Process]:
     """Without the servers that other tests fork their ranks from."""
-    return [child for child in psutil.Process().children(recursive=True)
-            if child.status() != psutil.STATUS_ZOMBIE
-            and not any("multiprocessing" in word for word in child.cmdline())]  # fmt: skip
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+        and not any("multiprocessing" in word for word in child.cmdline())
+    ]
 
 
 def test_a_good_launch_has_its_steps_and_no_tails(
@@ -164,8 +167,9 @@ def test_launches_at_once_meet_at_ports_of_their_own(tmp_path: Path) -> None:
     with taken, ThreadPoolExecutor() as pool:
         runs = [pool.submit(run, tmp_path / name, torchrun, 120.0) for name in ("one", "two")]
         assert [done.result().exit_code for done in runs] == [0, 0]
-    logs = [(tmp_path / name / "launches/1_train/launcher.log").read_text()
-            for name in ("one", "two")]  # fmt: skip
+    logs = [
+        (tmp_path / name / "launches/1_train/launcher.log").read_text() for name in ("one", "two")
+    ]
     assert all("PORT=29500" not in log for log in logs)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sweep.checks import Context, Outcome, cost, exercised, finite, graph_breaks, thresholds
+from sweep.checks import Context, Outcome, cost, exercised, finite, graph_breaks
 from sweep.checks.baselines import Baseline
 from sweep.checks.differences import Point
-from sweep.checks.thresholds import Threshold
+from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
 from sweep.report import Result
 from tests.sweep.test_exercised import GOOD, ON, facts_with
@@ -35,8 +35,10 @@ FIGURES: dict[str, dict[str, Any]] = {
 def steps(**third: Any) -> list[Step]:
     good = {"loss": 2.0, "grad_norm": 1.0, "lr": 1e-4, "params_moved": 1.0}
     changed = {3: third}
-    return [Step.model_validate({**good, "step": n, "loss": 3 - n / 10, **changed.get(n, {})})
-            for n in range(1, 6)]  # fmt: skip
+    return [
+        Step.model_validate({**good, "step": n, "loss": 3 - n / 10, **changed.get(n, {})})
+        for n in range(1, 6)
+    ]
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -56,21 +58,24 @@ def test_a_difference_that_is_none_is_farther_than_any(pair: tuple[float, float]
 
 
 @pytest.mark.parametrize("values", [[math.nan] * 5, [1.0, 1.0, math.nan, math.nan, math.nan]])
-def test_a_time_that_is_nan_is_within_no_limit(
-    make_facts: Make, monkeypatch: pytest.MonkeyPatch, values: list[float]
-) -> None:
+def test_a_time_that_is_nan_is_within_no_limit(make_facts: Make, values: list[float]) -> None:
     limit = Threshold(value=2.0, source="a test")
-    monkeypatch.setattr(thresholds, "configured", lambda check, name, case: limit)
+    table = Table(thresholds={"cost": {"step_seconds": {"cpu": {"float32": limit}}}})
 
     def timed(taken: list[float]) -> Facts:
-        return make_facts([one.model_copy(update={"step_seconds": seconds})
-                           for one, seconds in zip(steps(), taken, strict=True)])  # fmt: skip
+        return make_facts(
+            [
+                one.model_copy(update={"step_seconds": seconds})
+                for one, seconds in zip(steps(), taken, strict=True)
+            ]
+        )
 
     base = Baseline("pinned", timed([1.0] * 5))
-    assert list(cost.beyond(timed([1.5] * 5), base)) == []
-    (said,) = cost.beyond(timed(values), base)
+    without = Baseline("pinned", timed([math.nan] * 5))
+    assert list(cost.beyond(timed([1.5] * 5), base, table)) == []
+    (said,) = cost.beyond(timed(values), base, table)
     assert "the time of a step is nan s" in said
-    assert list(cost.beyond(timed([1.5] * 5), Baseline("pinned", timed([math.nan] * 5)))) == []
+    assert list(cost.beyond(timed([1.5] * 5), without, table)) == []
 
 
 def test_a_count_of_recompiles_that_is_nan_does_not_settle(make_facts: Make) -> None:

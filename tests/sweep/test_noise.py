@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sweep.checks import Finding, Outcome, resume, thresholds
+from sweep.checks import Finding, Outcome, resume
 from sweep.checks.base import Context
 from sweep.facts import Facts, Step
+from tests.sweep.confs import limits
 
 Make = Callable[..., Facts]
 LOSSES = {6: 7.744050503, 7: 7.673468113, 8: 7.534190655}
@@ -19,11 +20,14 @@ def steps(loss: float = 0.0, norm: float = 0.0, digits: int = 12, buffers: str =
     """Steps 6 to 8, whose last figures are off by that much."""
     off = {8: (loss, norm)}
     return [
-        Step(step=n, loss=round(LOSSES[n] + off.get(n, (0, 0))[0], digits),
-             grad_norm=round(2.339244712 + off.get(n, (0, 0))[1], digits),
-             buffers_digest=buffers or None)
+        Step(
+            step=n,
+            loss=round(LOSSES[n] + off.get(n, (0, 0))[0], digits),
+            grad_norm=round(2.339244712 + off.get(n, (0, 0))[1], digits),
+            buffers_digest=buffers or None,
+        )
         for n in LOSSES
-    ]  # fmt: skip
+    ]
 
 
 def judged(
@@ -83,7 +87,7 @@ def test_of_several_runs_the_nearest_two_count(make_facts: Make) -> None:
 
 
 def test_a_calibrated_threshold_is_the_upper_bound(make_facts: Make) -> None:
-    limit = thresholds.of("resume", "loss", "cpu", "float32")
+    limit = limits().of("resume", "loss", "cpu", "float32")
     finding = judged(make_facts, [steps(1e-4)], steps(-1e-4), whole=steps())
     assert finding.outcome is Outcome.FAIL
     assert limit.source in finding.message

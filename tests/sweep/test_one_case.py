@@ -59,8 +59,10 @@ def test_metrics_that_cannot_be_read_fail_their_case_and_no_other(
         session.ended(1, "")
 
     assert session.execute(run) == 1
-    verdicts = {one.parent.name: json.loads(one.read_text())["verdict"]
-                for one in session.folder.glob("*/findings.json")}  # fmt: skip
+    verdicts = {
+        one.parent.name: json.loads(one.read_text())["verdict"]
+        for one in session.folder.glob("*/findings.json")
+    }
     assert verdicts == {"llama-single-base": "passed", "qwen3-single-base": "crashed"}
     facts = json.loads((session.folder / "qwen3-single-base" / "facts.json").read_text())
     (said,) = facts["launches"][0]["metrics"]["bad_lines"]

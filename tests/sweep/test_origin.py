@@ -139,8 +139,11 @@ def test_our_own_code_is_told_apart_by_its_files(
 
 def test_the_rules_are_those_that_judging_reads(tmp_path: Path) -> None:
     assert set(sum(provenance.RULES.values(), ())) == {
-        thresholds.FILE, thresholds.CALIBRATED, known_failures.FILE, known_breaks.FILE,
-    }  # fmt: skip
+        thresholds.FILE,
+        thresholds.CALIBRATED,
+        known_failures.FILE,
+        known_breaks.FILE,
+    }
     shipped = provenance.rules(None)
     (tmp_path / known_failures.FILE).write_text("[]")
     own = provenance.rules(str(tmp_path))

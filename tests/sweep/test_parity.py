@@ -12,6 +12,7 @@ from sweep.case.identity import Identity
 from sweep.checks import Context, Finding, Outcome, parity, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
+from tests.sweep.confs import limits
 from tests.sweep.conftest import CASE
 
 Make = Callable[..., Facts]
@@ -177,7 +178,7 @@ def test_a_repeat_that_is_nearer_is_what_is_compared(case: Make) -> None:
 def test_one_bad_step_fails_at_that_step_with_everything_said(case: Make) -> None:
     finding = checked(case("cp4_ep4", {3: {"loss": 5.01}}), case("fsdp4_ep4"))
     assert finding.outcome is Outcome.FAIL
-    limit = thresholds.of("parity", "loss", "cpu", "float32")
+    limit = limits().of("parity", "loss", "cpu", "float32")
     assert finding.message.startswith(
         "step 3: loss is 5.01, 5 in qwen3_moe-fsdp4_ep4-base: off by 1.00e-02 (relative 2.00e-03);"
         " at most 2.00e-03 relative at step 3, +4.00e-04 on average;"
@@ -218,7 +219,7 @@ def test_a_message_leads_with_the_figure_farthest_beyond_its_limit(case: Make) -
 
 
 def test_a_drift_to_one_side_fails_by_its_mean_where_no_step_does(case: Make) -> None:
-    limit = thresholds.of("parity", "loss", "cpu", "float32")
+    limit = limits().of("parity", "loss", "cpu", "float32")
     assert limit.mean is not None
     assert limit.mean < 1e-6 < limit.value
     low = {n: {"loss": (8.0 - n) * (1 + 1e-6)} for n in range(1, 6)}
@@ -310,7 +311,7 @@ def test_where_no_threshold_is_set_for_what_follows_other_choices_excuse_nothing
 ) -> None:
     coarse = {"cpu": {"bfloat16": Threshold(value=1e-2, source="a test")}}
     table = Table(thresholds={"parity": {"loss": coarse, "grad_norm": coarse}})
-    monkeypatch.setattr(thresholds, "table", lambda: table)
+    monkeypatch.setattr(thresholds, "table", lambda _: table)
     single = case("single", dtype="bfloat16")
     near = case("cp4_ep4", chosen(1, 2, 3, 4, 5, loss=1e-3), dtype="bfloat16")
     assert checked(near, single).outcome is Outcome.PASS
@@ -445,7 +446,7 @@ def test_an_auxiliary_loss_is_compared_as_the_loss_is(case: Make) -> None:
     finding = checked(case("cp4_ep4", ours), case("single", theirs))
     assert finding.outcome is Outcome.FAIL
     assert "step 1: aux_loss is 2.2, 2 in qwen3_moe-single-base" in finding.message
-    limit = thresholds.of("parity", "loss", "cpu", "float32")
+    limit = limits().of("parity", "loss", "cpu", "float32")
     assert limit.mean is not None
     assert finding.margin == pytest.approx(0.1 / limit.mean), "the mean is the stricter"
 
@@ -460,7 +461,7 @@ def test_a_few_tokens_with_other_experts_are_a_tie_and_many_are_not(
     assert finding.outcome is outcome
     if outcome is Outcome.FAIL:
         assert "step 4: tokens at 20 places of the batch have other experts" in finding.message
-        limit = thresholds.of("parity", "choices", "cpu", "float32")
+        limit = limits().of("parity", "choices", "cpu", "float32")
         assert finding.margin == pytest.approx(20 / limit.value)
 
 

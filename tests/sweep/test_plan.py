@@ -68,8 +68,9 @@ def test_what_varies_beyond_the_three_names_is_in_the_id() -> None:
     base = ["arch=llama", "layout=single"]
     cases = planned([*base, "seed=0", "optim.lr=0.1"], [*base, "seed=1", "optim.lr=0.1"])
     assert [one.case.id for one in cases] == [
-        "llama-single-base-seed_0", "llama-single-base-seed_1",
-    ]  # fmt: skip
+        "llama-single-base-seed_0",
+        "llama-single-base-seed_1",
+    ]
 
 
 def test_nothing_selected_is_an_error() -> None:
@@ -132,8 +133,9 @@ def test_a_slug_is_a_file_name_and_keeps_values_apart(one: str, two: str) -> Non
     st.lists(st.sampled_from(["cp2_ep2", "single"]), min_size=1, max_size=3),
 )
 def test_a_plan_holds_every_combination_once(archs: list[str], layouts: list[str]) -> None:
-    chosen = [(f"arch={arch}", f"layout={layout}")
-              for arch, layout in itertools.product(archs, layouts)]  # fmt: skip
+    chosen = [
+        (f"arch={arch}", f"layout={layout}") for arch, layout in itertools.product(archs, layouts)
+    ]
     cases = plan(chosen, fast_compose, CPU)
     assert len({one.case.id for one in cases}) == len(cases) == len(set(chosen))
 

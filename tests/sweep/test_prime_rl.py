@@ -29,8 +29,10 @@ def settings(cp: int = 1, ep: int = 4, **feature: Any) -> Settings:
 
 def configs(found: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The TOML of every launch of the case, in order."""
-    return [tomllib.loads((directory / "config.toml").read_text())
-            for _, directory in launched(found, case_dir)]  # fmt: skip
+    return [
+        tomllib.loads((directory / "config.toml").read_text())
+        for _, directory in launched(found, case_dir)
+    ]
 
 
 def tables(config: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -148,8 +150,10 @@ def test_its_lines_of_a_step_are_one_step(tmp_path: Path) -> None:
     metrics = recorded("prime_rl.jsonl", tmp_path)
     assert metrics.bad_lines == []
     assert [(one.step, one.loss, one.grad_norm) for one in metrics.steps] == [
-        (1, 7.9, 1.51), (2, 7.8, 1.52), (3, 7.7, 1.53),
-    ]  # fmt: skip
+        (1, 7.9, 1.51),
+        (2, 7.8, 1.52),
+        (3, 7.7, 1.53),
+    ]
     assert metrics.steps[0].lr == 1e-4
     assert metrics.steps[0].step_seconds == 2.5
     assert metrics.steps[0].peak_memory_gib == 3.25

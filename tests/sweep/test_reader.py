@@ -73,8 +73,9 @@ def test_the_last_good_run_is_the_newest_of_the_same_case_that_passed(
     monkeypatch.setattr("sweep.store.reader.NIGHTS", nights)
 
     def good(loss: float) -> Facts:
-        return make_facts([Step(step=n, loss=loss - n / 10, grad_norm=1.0, params_moved=1.0)
-                           for n in range(1, 6)])  # fmt: skip
+        return make_facts(
+            [Step(step=n, loss=loss - n / 10, grad_norm=1.0, params_moved=1.0) for n in range(1, 6)]
+        )
 
     reader = Reader.at(outputs)
     night(outputs, 1, good(7.0))

@@ -38,8 +38,11 @@ class TestJsonLines:
         metrics = read(tmp_path, f'{GOOD}\n\nnot json\n{{"step": 2}}\n{{"step": 3, "lo\n[1]')
         assert [step.step for step in metrics.steps] == [1]
         assert [bad.partition(":")[0] for bad in metrics.bad_lines] == [
-            "line 3", "line 5", "line 6", "line 4"
-        ]  # fmt: skip
+            "line 3",
+            "line 5",
+            "line 6",
+            "line 4",
+        ]
         assert "line 4: loss: Field required" in metrics.bad_lines[3]
 
     def test_what_a_trainer_says_beyond_the_known_is_kept(self, tmp_path: Path) -> None:
@@ -143,8 +146,10 @@ class TestEventFiles:
             writer.add_scalar("loss/train", 1.0, 2)
         metrics = readers.read(self.conf, tmp_path)
         assert [(one.step, one.loss, one.grad_norm) for one in metrics.steps] == [
-            (1, 2.5, 1.5), (2, 1.5, 1.5), (3, 1.0, None)
-        ]  # fmt: skip
+            (1, 2.5, 1.5),
+            (2, 1.5, 1.5),
+            (3, 1.0, None),
+        ]
         assert metrics.bad_lines == []
 
     def test_that_are_cut_short_or_none_give_what_there_is(self, tmp_path: Path) -> None:

@@ -28,9 +28,11 @@ def ids(cases: Sequence[Planned]) -> list[str]:
 
 
 def test_a_lone_case_is_named_with_what_to_add() -> None:
-    cases = planned("arch=llama layout=cp2_ep2 feature=none",
-                    "arch=qwen3 layout=cp2_ep2 feature=none",
-                    "arch=qwen3 layout=single feature=none")  # fmt: skip
+    cases = planned(
+        "arch=llama layout=cp2_ep2 feature=none",
+        "arch=qwen3 layout=cp2_ep2 feature=none",
+        "arch=qwen3 layout=single feature=none",
+    )
     out = io.StringIO()
     listing.show(cases, dict.fromkeys(ids(cases), 1.0), lambda _: (1.0, 1), Console(file=out))
     said = " ".join(out.getvalue().split())

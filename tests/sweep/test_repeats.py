@@ -71,8 +71,13 @@ def test_a_repeat_that_is_equal_to_the_bit_is_the_last(tmp_path: Path) -> None:
 
 def test_where_figures_differ_three_whole_runs_and_two_resumed_are_compared(tmp_path: Path) -> None:
     facts = run(tmp_path, "noisy")
-    assert folders(facts) == ["1_train", "2_resume", "3_train_again", "4_train_again_2",
-                              "5_resume_again"]  # fmt: skip
+    assert folders(facts) == [
+        "1_train",
+        "2_resume",
+        "3_train_again",
+        "4_train_again_2",
+        "5_resume_again",
+    ]
     finding = resume.check(facts, Context())
     assert finding is not None
     assert finding.metrics["resume/loss_noise"] > 0.0

@@ -155,6 +155,10 @@ def test_progress_says_how_long_the_rest_takes_as_this_machine_is(
         progress.ended("c", "passed")  # as estimated: 300 s for 200, d takes 150, at two at a time
     said = [line.split(" ", 1)[1] for line in out.getvalue().splitlines()]
     assert said == [
-        "a running", "b running", "a passed, about 3 min left", "b passed, about 3 min left",
-        "c running", "c passed, about 75 s left",
-    ]  # fmt: skip
+        "a running",
+        "b running",
+        "a passed, about 3 min left",
+        "b passed, about 3 min left",
+        "c running",
+        "c passed, about 75 s left",
+    ]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sweep.checks import Finding, Outcome, resume, thresholds
+from sweep.checks import Finding, Outcome, resume
 from sweep.checks.base import Context
 from sweep.errors import RequestError
 from sweep.facts import Facts, Step
+from tests.sweep.confs import limits
 
 Make = Callable[..., Facts]
 
@@ -52,8 +53,10 @@ def test_an_equal_continuation_passes_with_a_delta_of_zero(make_facts: Make) -> 
     assert finding.outcome is Outcome.PASS
     assert not finding.message
     assert finding.metrics == {
-        "resume/loss_delta_max": 0.0, "resume/grad_norm_delta_max": 0.0, "resume/inexact_steps": 0.0
-    }  # fmt: skip
+        "resume/loss_delta_max": 0.0,
+        "resume/grad_norm_delta_max": 0.0,
+        "resume/inexact_steps": 0.0,
+    }
 
 
 def test_a_run_that_was_resumed_twice_is_compared_twice(make_facts: Make) -> None:
@@ -215,11 +218,11 @@ def test_without_a_threshold_of_its_dtype_a_resume_is_no_pass_and_no_crash(
 
 def test_a_missing_threshold_names_the_key_to_add() -> None:
     with pytest.raises(RequestError, match=r"no resume\.loss\.tpu\.float32; add it"):
-        thresholds.of("resume", "loss", "tpu", "float32")
+        limits().of("resume", "loss", "tpu", "float32")
 
 
 def test_every_threshold_says_where_it_comes_from() -> None:
-    found = thresholds.of("resume", "loss", "cpu", "float32")
+    found = limits().of("resume", "loss", "cpu", "float32")
     assert found.value > 0
     assert found.source
 

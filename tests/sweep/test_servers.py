@@ -20,6 +20,7 @@ import pytest
 
 from sweep import report
 from sweep.facts import Facts, Step
+from sweep.files import ConfDirs
 from sweep.session import closing
 from sweep.store import End, Location, Reader, Writer
 from tests.sweep import servers, writers
@@ -95,8 +96,10 @@ def test_eight_writers_at_once_make_a_store_that_was_not_there(
 def test_another_machine_with_the_address_alone_comes_to_the_same_verdicts(
     at_server: str, tmp_path: Path, make_facts: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wild = [Step(step=n, loss=math.nan if n == 3 else math.inf, grad_norm=-math.inf)
-            for n in range(1, 6)]  # fmt: skip
+    wild = [
+        Step(step=n, loss=math.nan if n == 3 else math.inf, grad_norm=-math.inf)
+        for n in range(1, 6)
+    ]
     loud = named(
         make_facts(exit_code=1, failed_rank=0, failure="\x1b[31mé'\"`|" + "x" * 100_000), "loud"
     )
@@ -142,7 +145,7 @@ def test_a_server_that_never_answers_costs_less_than_a_minute_and_no_result(
         for result in results:
             writer.record(result)
         assert time.monotonic() - began < 1  # no case waits for it
-        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End(), ConfDirs())
         assert time.monotonic() - began < 60
     assert problem is not None
     assert report.exit_code(judged, problem) == 3
@@ -162,7 +165,7 @@ def test_a_full_disk_costs_no_result(outputs: Path, make_facts: Make) -> None:
     try:
         for result in results:
             writer.record(result)
-        judged, problem = closing.close(writer, outputs / SWEEP, results, End())
+        judged, problem = closing.close(writer, outputs / SWEEP, results, End(), ConfDirs())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert problem is not None

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,16 @@ from sweep.judge import known_failures
 from sweep.report import Result
 from sweep.session.driver import GRACE_SECONDS, Session
 from sweep.store import Reader
-from tests.sweep.confs import use_folders
 from tests.sweep.sessions import Job, leave_facts
 
 
 def test_what_judging_needs_is_read_before_anything_is_made(
-    planned: list[Planned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planned: list[Planned], tmp_path: Path
 ) -> None:
     (tmp_path / known_failures.FILE).write_text("case: all of them")
-    use_folders(monkeypatch, known_failures, tmp_path)
+    cases = [replace(case, config_dir=str(tmp_path)) for case in planned]
     with pytest.raises(RequestError, match="say a list of entries"):
-        Session.begin(planned, Machine(), live=False)
+        Session.begin(cases, Machine(), live=False)
     assert not list(Path(planned[0].settings.outputs).glob("20*"))
 
 

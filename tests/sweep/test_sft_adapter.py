@@ -36,8 +36,10 @@ def settings() -> Settings:
 
 def configs(settings: Settings, case_dir: Path) -> list[dict[str, Any]]:
     """The config of every launch of the case, in order."""
-    return [json.loads((directory / "config.json").read_text())
-            for _, directory in launched(settings, case_dir)]  # fmt: skip
+    return [
+        json.loads((directory / "config.json").read_text())
+        for _, directory in launched(settings, case_dir)
+    ]
 
 
 def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(
@@ -167,8 +169,11 @@ def test_the_trainer_is_asked_once_for_all_cases_of_a_plan(
         sft, "_answers", lambda cases, env: (asked.append(len(cases)), answers(cases, env))[1]
     )
     one = [f"arch={arch}" for arch in ("llama", "qwen3")]
-    combinations = [[arch, "layout=fsdp2_ep2", f"feature={feature}", "device=cpu"]
-                    for arch in one for feature in ("none", "flex")]  # fmt: skip
+    combinations = [
+        [arch, "layout=fsdp2_ep2", f"feature={feature}", "device=cpu"]
+        for arch in one
+        for feature in ("none", "flex")
+    ]
     cases = plan(combinations, composed, Machine())
     assert asked == [4]
     assert [bool(case.unavailable) for case in cases] == [False, True, False, True]

@@ -146,6 +146,8 @@ def test_a_job_is_known_before_it_is_started_so_that_no_signal_comes_between(
 
 def test_a_job_that_hangs_before_its_trainer_starts_is_ended(tmp_path: Path) -> None:
     (one,) = planned(["arch=llama", "layout=single"])
-    limits = [SlotLauncher(**{**PARAMS, **given})._executor(tmp_path, one.settings).parameters
-              for given in ({}, {"timeout_min": 7})]  # fmt: skip
+    limits = [
+        SlotLauncher(**{**PARAMS, **given})._executor(tmp_path, one.settings).parameters
+        for given in ({}, {"timeout_min": 7})
+    ]
     assert [one["timeout_min"] for one in limits] == [25, 7]

@@ -82,8 +82,10 @@ class Sweep:
 
     def until_it_trains(self, arch: str) -> None:
         lines = f"*/{arch}-*/launches/1_train/metrics.jsonl"
-        until(lambda: any(path.read_text().count("\n") >= 3 for path in self.outputs.glob(lines)),
-              f"{arch} trains")  # fmt: skip
+        until(
+            lambda: any(path.read_text().count("\n") >= 3 for path in self.outputs.glob(lines)),
+            f"{arch} trains",
+        )
 
     def verdict(self, arch: str) -> str:
         return str(json.loads((self.case(arch) / "findings.json").read_text())["verdict"])
@@ -234,8 +236,10 @@ def test_each_job_has_gpus_of_its_own(cluster: Cluster, outputs: Path) -> None:
     assert code == 0, said
     (began, ended_), (other_began, other_ended) = sweep.held("llama"), sweep.held("qwen3")
     assert max(began, other_began) < min(ended_, other_ended), "one after the other"
-    seen = [json.loads((sweep.case(arch) / "launches/1_train/environment.json").read_text())
-            for arch in ("llama", "qwen3")]  # fmt: skip
+    seen = [
+        json.loads((sweep.case(arch) / "launches/1_train/environment.json").read_text())
+        for arch in ("llama", "qwen3")
+    ]
     assert {one["CUDA_VISIBLE_DEVICES"] for one in seen} == {"0,1", "2,3"}
     assert sweep.facts("llama")["environment"]["device"] == "cuda"  # type: ignore[index]
 
@@ -269,8 +273,9 @@ def test_a_sweep_that_is_stopped_leaves_nothing_in_the_queue(
     cluster: Cluster, outputs: Path, stop: signal.Signals
 ) -> None:
     sweep = Sweep(cluster, outputs, llama="ok", qwen3="hang", gpt_oss="hang")
-    started = sweep.start(*CASES, "hydra.launcher.array_parallelism=2",
-                          "hydra.launcher.orphan_seconds=4")  # fmt: skip
+    started = sweep.start(
+        *CASES, "hydra.launcher.array_parallelism=2", "hydra.launcher.orphan_seconds=4"
+    )
     sweep.until_it_trains("qwen3")
     until(lambda: list(sweep.folder.glob("llama-*/findings.json")), "the first case is judged")
     os.killpg(started.pid, stop)
@@ -300,8 +305,10 @@ def test_shards_of_a_suite_each_take_a_node(cluster: Cluster, outputs: Path) -> 
     assert sorted(codes) == ["0:0", "1:0"], [path.read_text() for path in outputs.glob("*.log")]
     cases = [json.loads(path.read_text())["cases"] for path in outputs.glob("*/sweep.json")]
     assert sorted(cases) == [["llama-cp4_ep1-base"], ["qwen3-cp4_ep1-base"]]
-    found = {path.parent.name: json.loads(path.read_text())["verdict"]
-             for path in outputs.glob("*/*/findings.json")}  # fmt: skip
+    found = {
+        path.parent.name: json.loads(path.read_text())["verdict"]
+        for path in outputs.glob("*/*/findings.json")
+    }
     assert found == {"llama-cp4_ep1-base": "passed", "qwen3-cp4_ep1-base": "crashed"}
 
 
@@ -327,8 +334,9 @@ def test_a_slurm_that_does_not_answer_is_neither_red_nor_green(
     cluster: Cluster, outputs: Path
 ) -> None:
     sweep = Sweep(cluster, outputs, llama="hang")
-    started = sweep.start(*CASES, "hydra.launcher.patience_seconds=3",
-                          "hydra.launcher.orphan_seconds=4")  # fmt: skip
+    started = sweep.start(
+        *CASES, "hydra.launcher.patience_seconds=3", "hydra.launcher.orphan_seconds=4"
+    )
     sweep.until_it_trains("llama")
     cluster.stop_controller()
     try:

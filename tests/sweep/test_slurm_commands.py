@@ -43,8 +43,11 @@ def test_jobs_are_told_apart_by_id(says: Says) -> None:
     says("squeue", "printf '12_0|RUNNING\\n12_1|PENDING\\n13|TIMEOUT\\n'")
     queue = Queue(["a"], every=0.0, patience=0.0)
     assert [queue.state(one) for one in ("12_0", "12_1", "13", "14")] == [
-        "RUNNING", "PENDING", "TIMEOUT", GONE,
-    ]  # fmt: skip
+        "RUNNING",
+        "PENDING",
+        "TIMEOUT",
+        GONE,
+    ]
 
 
 def test_a_job_that_never_wrote_a_log_was_cancelled_before_it_started(tmp_path: Path) -> None:
@@ -188,9 +191,19 @@ def asked(shape: Shape, before: str | None = None, **params: object) -> str:
 
 def test_a_job_requests_its_shape_and_what_the_launcher_was_told() -> None:
     script = asked(Shape(nodes=2, gpus_per_node=4, cpus=4), array_parallelism=2)
-    for line in ("nodes=2", "gpus-per-node=4", "cpus-per-task=4", "ntasks-per-node=1", "time=25",
-                 "partition=gpu", "account=lab", "qos=night", "array=0-2%2", "no-requeue",
-                 "signal=CONT@1"):  # fmt: skip
+    for line in (
+        "nodes=2",
+        "gpus-per-node=4",
+        "cpus-per-task=4",
+        "ntasks-per-node=1",
+        "time=25",
+        "partition=gpu",
+        "account=lab",
+        "qos=night",
+        "array=0-2%2",
+        "no-requeue",
+        "signal=CONT@1",
+    ):
         assert f"#SBATCH --{line}\n" in script
     assert "srun --unbuffered" in script
     assert "--nodes=1 --ntasks=1 --cpus-per-task=4" in script
@@ -281,8 +294,11 @@ def test_a_job_that_was_submitted_as_the_sweep_was_killed_is_known_by_its_name(
     says("squeue", "exit 1")
     assert active(folder) == []  # one of this machine: Slurm is not asked
     write_jobs(folder, {})
-    says("squeue", f"printf '9_0|COMPLETED|sweep-{folder.name}-1\\n"
-                   f"12|PENDING|sweep-{folder.name}-2\\n13|RUNNING|other\\n'")  # fmt: skip
+    says(
+        "squeue",
+        f"printf '9_0|COMPLETED|sweep-{folder.name}-1\\n"
+        f"12|PENDING|sweep-{folder.name}-2\\n13|RUNNING|other\\n'",
+    )
     assert active(folder) == ["12"]
 
 

@@ -24,8 +24,10 @@ Make = Callable[..., Facts]
 def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts: Make) -> None:
     from mlflow import MlflowClient
 
-    wild = [Step(step=n, loss=math.nan if n == 4 else 3.0 - n, grad_norm=1.0, params_moved=1.0)
-            for n in range(1, 6)]  # fmt: skip
+    wild = [
+        Step(step=n, loss=math.nan if n == 4 else 3.0 - n, grad_norm=1.0, params_moved=1.0)
+        for n in range(1, 6)
+    ]
     other = CASE.model_copy(update={"id": "other"})
     record(outputs, make_facts(), make_facts(wild).model_copy(update={"case": other}))
     client = MlflowClient(f"sqlite:///{outputs}/mlflow.db")
@@ -51,8 +53,9 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
     names = {file.path for file in client.list_artifacts(good.info.run_id)}
     assert names == {"case.json", "facts.json"}
     assert (good.data.tags["command"], good.data.tags["folder"]) == (
-        "python -m sweep a=b", str(outputs / SWEEP / CASE.id),
-    )  # fmt: skip
+        "python -m sweep a=b",
+        str(outputs / SWEEP / CASE.id),
+    )
 
     (bad,) = runs("tags.kind = 'case' and tags.verdict = 'failed'")
     assert bad.info.status == "FAILED"
@@ -126,8 +129,10 @@ def test_a_case_that_did_not_pass_is_never_finished_and_has_an_end(
         "interrupted": make_facts().model_copy(update={"interrupted": True}),
         "wrong": make_facts([]),
     }
-    cases = [facts.model_copy(update={"case": CASE.model_copy(update={"id": name})})
-             for name, facts in ends.items()]  # fmt: skip
+    cases = [
+        facts.model_copy(update={"case": CASE.model_copy(update={"id": name})})
+        for name, facts in ends.items()
+    ]
     record(outputs, *cases)
     client = Location.at(outputs).client
     experiment = client.get_experiment_by_name("adhoc")

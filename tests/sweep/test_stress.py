@@ -30,8 +30,9 @@ TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{arch}}:{{seed}}","{{output_d
 def test_every_case_of_a_stressed_sweep_has_the_right_verdict(outputs: Path, cases: int) -> None:
     seeds = cases // len(ARCHS)
     dice = random.Random(7)
-    behaviours = {f"{arch}:{seed}": dice.choice([*VERDICTS, "ok"])
-                  for arch in ARCHS for seed in range(seeds)}  # fmt: skip
+    behaviours = {
+        f"{arch}:{seed}": dice.choice([*VERDICTS, "ok"]) for arch in ARCHS for seed in range(seeds)
+    }
     done = sweep(
         "-m", f"arch={','.join(ARCHS)}", "layout=single", f"seed=range({seeds})", *DUMMY_TRAINER,
         TRAINER, "launch.slots=2", "launch.timeout_seconds=6", f"outputs={outputs}", seconds=880,

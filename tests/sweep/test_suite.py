@@ -56,9 +56,11 @@ def test_a_layout_is_chosen_by_its_degrees_as_case_ids_have_them() -> None:
     for words, ids in (
         ("layout=fsdp4_ep1", ["llama-fsdp4_ep1-base"]),
         ("layout=fsdp4_ep4", ["llama-fsdp4_ep1-base", "qwen3_moe-fsdp4_ep4-base"]),
-        ("layout=cp2_ep1,single",
-         ["llama-cp2_ep1-base", "llama-single-base", "qwen3_moe-single-base"]),
-    ):  # fmt: skip
+        (
+            "layout=cp2_ep1,single",
+            ["llama-cp2_ep1-base", "llama-single-base", "qwen3_moe-single-base"],
+        ),
+    ):
         overrides = OverridesParser.create().parse_overrides([words])
         assert [one.case.id for one in request.cases(overrides, composed, Machine())] == ids
     with pytest.raises(RequestError, match="nothing in the suite matches layout=fsdp8_ep1"):
@@ -163,8 +165,10 @@ def recorded_seconds() -> dict[str, float]:
 def costs(random: Any) -> dict[str, float]:
     """What they might take in another night."""
     recorded = recorded_seconds()  # but of what was unavailable
-    return {one.case.id: recorded.get(one.case.id, 10.0) * random.uniform(0.8, 1.25)
-            for one in nightly()}  # fmt: skip
+    return {
+        one.case.id: recorded.get(one.case.id, 10.0) * random.uniform(0.8, 1.25)
+        for one in nightly()
+    }
 
 
 def parts(cost: dict[str, float], count: int) -> list[list[Planned]]:
@@ -180,8 +184,9 @@ def test_the_shards_are_the_suite_with_no_case_twice(count: int, random: Any) ->
 @given(st.integers(2, 9))
 def test_a_runner_that_cannot_run_some_cases_splits_the_suite_as_the_others(count: int) -> None:
     cost = {one.case.id: 20.0 for one in nightly()}
-    poor = [replace(one, unavailable="needs a GPU") if one.case.arch < "m" else one
-            for one in nightly()]  # fmt: skip
+    poor = [
+        replace(one, unavailable="needs a GPU") if one.case.arch < "m" else one for one in nightly()
+    ]
     for index in range(1, count + 1):
         part, same = (shards.select(some, cost, (index, count)) for some in (nightly(), poor))
         assert [one.case for one in part] == [one.case for one in same]
@@ -270,9 +275,11 @@ def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any
     client = Location.at(outputs).client
     experiment = client.create_experiment("nightly", str(outputs / "artifacts"))
     for seconds, verdict, device, start in [
-        (10.0, "passed", "cpu", 1000), (11.0, "passed", "cpu", 9000), (3.0, "crashed", "cpu", 1000),
+        (10.0, "passed", "cpu", 1000),
+        (11.0, "passed", "cpu", 9000),
+        (3.0, "crashed", "cpu", 1000),
         (99.0, "passed", "cuda", 1000),
-    ]:  # fmt: skip
+    ]:
         tags = {"kind": "case", "verdict": verdict, "device": device, "case_id": "a"}
         run = client.create_run(experiment, start_time=start, tags=tags)
         client.log_metric(run.info.run_id, "time/total_seconds", seconds)
@@ -301,8 +308,11 @@ def test_shards_ask_a_server_again_and_say_that_it_does_not_answer(
 def test_a_plan_shows_launches_estimates_and_what_is_unavailable(capsys: Any) -> None:
     one = planned("qwen3_moe", "resume")
     stuck = Planned(one.case, one.settings, one.overrides, "needs a GPU")
-    listing.show([planned("llama"), stuck], estimates.seconds([planned("llama"), stuck], {}),
-                 lambda _cases: (200.0, 2))  # fmt: skip
+    listing.show(
+        [planned("llama"), stuck],
+        estimates.seconds([planned("llama"), stuck], {}),
+        lambda _cases: (200.0, 2),
+    )
     text = capsys.readouterr().out
     assert "needs a GPU" in text
     assert "2 cases, 4-6 launches; 1 unavailable; about 3 min, 2 at a time" in text
@@ -323,9 +333,14 @@ def test_a_plan_fits_the_terminal(width: int) -> None:
 
 def asked(suite_name: str | None) -> Request:
     return Request(
-        experiment="x", rows=rows(suite_name) if suite_name else [], shard=None, earlier=None,
-        plan_only=True, detach=False, outputs=Path("none"),
-    )  # fmt: skip
+        experiment="x",
+        rows=rows(suite_name) if suite_name else [],
+        shard=None,
+        earlier=None,
+        plan_only=True,
+        detach=False,
+        outputs=Path("none"),
+    )
 
 
 @pytest.mark.parametrize("suite_name", [None, "smoke"])

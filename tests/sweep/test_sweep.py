@@ -82,8 +82,10 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
         spans = []
         for arch in EXPECTED:
             facts = json.loads((wrong.case(arch) / "facts.json").read_text())
-            spans += [(launch["started"], launch["started"] + launch["seconds"])
-                      for launch in facts["launches"]]  # fmt: skip
+            spans += [
+                (launch["started"], launch["started"] + launch["seconds"])
+                for launch in facts["launches"]
+            ]
         together = [sum(start <= begin < end for start, end in spans) for begin, _ in spans]
         assert max(together) <= 2
         changes = [
@@ -131,8 +133,11 @@ class TestASweepInWhichNearlyEverythingGoesWrong:
         assert seen["ODD"] == ODD
 
     def test_keeps_the_environment_out_of_its_files(self, wrong: Sweep) -> None:
-        written = [path for path in wrong.folder.rglob("*")
-                   if path.is_file() and path.name != "environment.json"]  # fmt: skip
+        written = [
+            path
+            for path in wrong.folder.rglob("*")
+            if path.is_file() and path.name != "environment.json"
+        ]
         assert len(written) > len(EXPECTED)
         assert not any(b"BEHAVIOURS" in path.read_bytes() for path in written)
 

@@ -31,10 +31,17 @@ def test_an_architectures_launches_are_split_into_what_took_them(
 ) -> None:
     counted = {"compile_seconds": [3.0, 2.0]}
     steps = [
-        Step.model_validate({"step": n, "loss": 3.0 - n / 10, "grad_norm": 1.0,
-                             "step_seconds": seconds, "counters": counted if n == 1 else {}})
+        Step.model_validate(
+            {
+                "step": n,
+                "loss": 3.0 - n / 10,
+                "grad_norm": 1.0,
+                "step_seconds": seconds,
+                "counters": counted if n == 1 else {},
+            }
+        )
         for n, seconds in enumerate([5.0, 1.0, 1.0, 1.0, 1.0], 1)
-    ]  # fmt: skip
+    ]
     facts = make_facts(steps, first_step_seconds=9.0, seconds=15.0)
     night(outputs, 1, facts, named(make_facts([]), "silent"))
     assert sweep_table.main([f"outputs={outputs}"]) == 0

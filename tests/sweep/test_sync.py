@@ -27,7 +27,7 @@ from tests.sweep.recording import (
     record,
     sweep_folder,
     synced,
-)  # fmt: skip
+)
 
 Make = Callable[..., Facts]
 
@@ -47,8 +47,9 @@ def runs(outputs: Path) -> list[tuple[str, str, str]]:
     client = Location.at(outputs).client
     experiments = [one.experiment_id for one in client.search_experiments()]
     found = client.search_runs(experiments)
-    return sorted((run.data.tags["kind"], run.data.tags.get("case_id", ""), run.info.status)
-                  for run in found)  # fmt: skip
+    return sorted(
+        (run.data.tags["kind"], run.data.tags.get("case_id", ""), run.info.status) for run in found
+    )
 
 
 EVERYTHING = [
@@ -73,6 +74,31 @@ def test_results_are_recorded_once_however_often_it_runs(
     assert "1 passed, 1 crashed" in reader.find(SWEEP).tags["mlflow.note.content"]
     history = reader.location.client.get_metric_history(good.run_id, "train/loss")
     assert [metric.step for metric in history] == [1, 2, 3, 4, 5]
+
+
+def test_a_sweep_is_judged_with_the_folder_that_it_ran_with(
+    outputs: Path, make_facts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "known_failures.yaml").write_text(
+        f'[{{case: {CASE.id}, check: exit, message: "1", issue: "https://example.org"}}]'
+    )
+    sweep_folder(outputs, make_facts(exit_code=1), config_dir=str(own))
+    ended(outputs / SWEEP)
+    assert synced(outputs) == 0
+    reader = Reader.at(outputs)
+    assert reader.cases(reader.find(SWEEP))[0].tags["verdict"] == "known"
+    assert "judged without" not in capsys.readouterr().err
+
+
+def test_a_folder_that_is_gone_is_told(
+    outputs: Path, make_facts: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_folder(outputs, make_facts(exit_code=1), config_dir=str(tmp_path / "gone"))
+    ended(outputs / SWEEP)
+    assert synced(outputs) == 0
+    assert f"known failures of --config-dir {tmp_path}/gone" in capsys.readouterr().err
 
 
 def test_a_damaged_sweep_keeps_no_other_from_being_recorded(

@@ -92,7 +92,9 @@ def test_a_trainers_own_words_replace_values_whatever_type_yaml_gave_them() -> N
     values = {"compile": "true", "lr": "0.0001", "save_at": ""}
     spelling = {"compile": {True: "--compile", False: ""}, "save_at": {"": -1}}
     assert template.spelled(values, spelling) == {
-        "compile": "--compile", "lr": "0.0001", "save_at": "-1",
-    }  # fmt: skip
+        "compile": "--compile",
+        "lr": "0.0001",
+        "save_at": "-1",
+    }
     with pytest.raises(RequestError, match=r"trainer\.spelling\.lrate: no such placeholder"):
         template.spelled(values, {"lrate": {}})

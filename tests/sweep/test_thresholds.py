@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sweep.checks import thresholds
 from sweep.errors import RequestError
+from sweep.files import ConfDirs
 from sweep.judge import ready
-from tests.sweep.confs import use_folders
+from tests.sweep.confs import instead_of_ours
 from tests.sweep.conftest import CASE
 
 GOOD = """
@@ -23,56 +24,55 @@ parity:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """A function that makes `text` the file of thresholds."""
+def file(tmp_path: Path) -> Callable[[str], ConfDirs]:
+    """A function that makes `text` the file of thresholds, the only one."""
 
-    def write(text: str) -> None:
+    def write(text: str) -> ConfDirs:
         (tmp_path / thresholds.FILE).write_text(text)
-        thresholds.table.cache_clear()
+        return instead_of_ours(tmp_path, without=thresholds.CALIBRATED)
 
-    use_folders(monkeypatch, thresholds, tmp_path)
-    yield write
-    thresholds.table.cache_clear()
+    return write
 
 
 def test_an_architecture_may_have_its_own_and_others_have_the_common_one(
-    file: Callable[[str], None],
+    file: Callable[[str], ConfDirs],
 ) -> None:
-    file(GOOD)
+    table = thresholds.table(file(GOOD))
     other = CASE.model_copy(update={"arch": "qwen3"})
-    found = thresholds.of_case("parity", ("grad_norm",), other)
+    found = table.of_case("parity", ("grad_norm",), other)
     assert (found.value, found.mean, found.source) == (1e-5, 1e-6, "a")
-    own = thresholds.of_case("parity", ("grad_norm_head", "grad_norm"), CASE)
+    own = table.of_case("parity", ("grad_norm_head", "grad_norm"), CASE)
     assert (own.value, own.mean, own.source) == (2.0, None, "b")
 
 
 def test_a_trainer_may_have_its_own_whatever_the_architecture(
-    file: Callable[[str], None],
+    file: Callable[[str], ConfDirs],
 ) -> None:
-    file(GOOD.replace("source: a,", "source: a, trainer: {theirs: {value: 3.0, source: c}},"))
+    table = thresholds.table(
+        file(GOOD.replace("source: a,", "source: a, trainer: {theirs: {value: 3.0, source: c}},"))
+    )
     theirs = CASE.model_copy(update={"trainer": "theirs"})
     for found in (
-        thresholds.of_case("parity", ("grad_norm",), theirs),
-        thresholds.configured("parity", "grad_norm", theirs),
+        table.of_case("parity", ("grad_norm",), theirs),
+        table.configured("parity", "grad_norm", theirs),
     ):
         assert found is not None
         assert (found.value, found.source) == (3.0, "c")
-    assert thresholds.of_case("parity", ("grad_norm",), CASE).value == 2.0
+    assert table.of_case("parity", ("grad_norm",), CASE).value == 2.0
 
 
-def test_a_figure_without_a_line_of_its_own_has_the_next(file: Callable[[str], None]) -> None:
-    file(GOOD)
-    assert thresholds.configured("parity", "grad_norm_head", CASE) is None
+def test_a_figure_without_a_line_of_its_own_has_the_next(file: Callable[[str], ConfDirs]) -> None:
+    table = thresholds.table(file(GOOD))
+    assert table.configured("parity", "grad_norm_head", CASE) is None
     with pytest.raises(
         RequestError, match=r"no parity\.loss\.cpu\.float32; add it.*float32: {value"
     ):
-        thresholds.of_case("parity", ("loss_head", "loss"), CASE)
+        table.of_case("parity", ("loss_head", "loss"), CASE)
 
 
-def test_checks_are_advisory_as_the_file_says(file: Callable[[str], None]) -> None:
-    file(GOOD)
-    assert thresholds.is_advisory("cost")
-    assert not thresholds.is_advisory("drift")
+def test_checks_are_advisory_as_the_file_says(file: Callable[[str], ConfDirs]) -> None:
+    table = thresholds.table(file(GOOD))
+    assert table.advisory == ["cost"]
 
 
 @pytest.mark.parametrize(
@@ -111,56 +111,59 @@ def test_checks_are_advisory_as_the_file_says(file: Callable[[str], None]) -> No
     ],
 )
 def test_a_bad_file_is_one_line_before_anything_runs(
-    file: Callable[[str], None], text: str, said: str
+    file: Callable[[str], ConfDirs], text: str, said: str
 ) -> None:
-    file(text)
+    conf = file(text)
     with pytest.raises(RequestError) as raised:
-        ready()
+        ready(conf)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("figure", ["grad_norm_mtp", "grad_norm_router", "aux_loss", "choices"])
-def test_a_trainer_may_have_groups_of_its_own(file: Callable[[str], None], figure: str) -> None:
-    file(GOOD.replace("grad_norm", figure))
-    ready()
-    assert thresholds.configured("parity", figure, CASE) is not None
+def test_a_trainer_may_have_groups_of_its_own(file: Callable[[str], ConfDirs], figure: str) -> None:
+    conf = file(GOOD.replace("grad_norm", figure))
+    ready(conf)
+    table = thresholds.table(conf)
+    assert table.configured("parity", figure, CASE) is not None
 
 
 def test_trainers_whose_resumes_are_exact_are_named_with_their_devices(
-    file: Callable[[str], None],
+    file: Callable[[str], ConfDirs],
 ) -> None:
-    file(f"{GOOD}\nexact: {{own: [cpu]}}\n")
+    table = thresholds.table(file(f"{GOOD}\nexact: {{own: [cpu]}}\n"))
     own = CASE.model_copy(update={"trainer": "own"})
-    assert thresholds.is_exact(own)
-    assert not thresholds.is_exact(own.model_copy(update={"device": "cuda"}))
-    assert not thresholds.is_exact(CASE)
-    file(f"{GOOD}\nexact: {{own: [gpu]}}\n")
+    assert table.is_exact(own)
+    assert not table.is_exact(own.model_copy(update={"device": "cuda"}))
+    assert not table.is_exact(CASE)
+    conf = file(f"{GOOD}\nexact: {{own: [gpu]}}\n")
     with pytest.raises(RequestError, match=r"exact\.own\.0: Input should be 'cpu' or 'cuda'"):
-        thresholds.table()
+        thresholds.table(conf)
 
 
 def test_the_file_of_the_repository_can_be_read() -> None:
-    ready()
+    ready(ConfDirs())
 
 
-def test_a_file_that_is_no_text_is_one_line(file: Callable[[str], None], tmp_path: Path) -> None:
-    file(GOOD)
+def test_a_file_that_is_no_text_is_one_line(
+    file: Callable[[str], ConfDirs], tmp_path: Path
+) -> None:
+    conf = file(GOOD)
     (tmp_path / thresholds.FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(RequestError, match=r"thresholds\.yaml: 'utf-8' codec can't decode"):
-        thresholds.table()
+        thresholds.table(conf)
 
 
 def test_an_empty_file_of_calibrated_values_says_nothing(
-    file: Callable[[str], None], tmp_path: Path
+    file: Callable[[str], ConfDirs], tmp_path: Path
 ) -> None:
-    file(GOOD)
+    conf = file(GOOD)
     (tmp_path / thresholds.CALIBRATED).write_text("# none yet\n")
-    assert thresholds.of("parity", "grad_norm", "cpu", "float32").value == 1e-5
+    assert thresholds.table(conf).of("parity", "grad_norm", "cpu", "float32").value == 1e-5
 
 
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> Path:
-    """The tool's files, one's own file of thresholds, and the folder of that."""
+def folders(tmp_path: Path, own: str) -> ConfDirs:
+    """The tool's files of thresholds, and one of the user's."""
     tools, mine = tmp_path / "conf", tmp_path / "mine"
     for folder, name, text in (
         (tools, thresholds.FILE, GOOD),
@@ -169,48 +172,39 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> Path:
     ):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    use_folders(monkeypatch, thresholds, tools, mine)
-    thresholds.table.cache_clear()
-    return mine
+    return instead_of_ours(tools, mine)
 
 
 OWN = "parity: {grad_norm: {cpu: {float32: {value: 5.0, source: c}}}}"
 
 
-@pytest.mark.usefixtures("file")
-def test_a_value_of_ones_own_replaces_the_shipped_one_with_its_mean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = folders(tmp_path, monkeypatch, OWN)
-    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+def test_a_value_of_ones_own_replaces_the_shipped_one_with_its_mean(tmp_path: Path) -> None:
+    conf, mine = folders(tmp_path, OWN), tmp_path / "mine"
+    found = thresholds.table(conf).of("parity", "grad_norm", "cpu", "float32")
     assert (found.value, found.mean, found.source) == (5.0, None, "c")
     assert found.arch["llama"].value == 2.0, "what is said of one architecture stays"
     (mine / thresholds.CALIBRATED).write_text(
         "parity: {grad_norm: {cpu: {float32: {mean: 0.5, mean_source: d}}}}"
     )
     thresholds.table.cache_clear()
-    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+    found = thresholds.table(conf).of("parity", "grad_norm", "cpu", "float32")
     assert (found.value, found.mean, found.source) == (5.0, 0.5, "c"), "of one folder"
     (mine / thresholds.CALIBRATED).write_text("parity: {grad_norm: {cpu: {float32: {value: -1}}}}")
     thresholds.table.cache_clear()
     with pytest.raises(RequestError, match=r"mine/calibrated.yaml: .*greater than 0"):
-        thresholds.table()
+        thresholds.table(conf)
 
 
-@pytest.mark.usefixtures("file")
-def test_a_value_of_ones_own_needs_its_own_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders(tmp_path, monkeypatch, OWN.replace(", source: c", ""))
+def test_a_value_of_ones_own_needs_its_own_source(tmp_path: Path) -> None:
+    conf = folders(tmp_path, OWN.replace(", source: c", ""))
     with pytest.raises(RequestError, match=r"mine/thresholds.yaml: .*source: Field required"):
-        thresholds.table()
+        thresholds.table(conf)
 
 
-@pytest.mark.usefixtures("file")
-def test_what_ones_own_file_does_not_name_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders(tmp_path, monkeypatch, "parity: {grad_norm: {cpu: {float32: {mean: 0.1}}}}")
-    found = thresholds.of("parity", "grad_norm", "cpu", "float32")
+def test_what_ones_own_file_does_not_name_stays(tmp_path: Path) -> None:
+    table = thresholds.table(
+        folders(tmp_path, "parity: {grad_norm: {cpu: {float32: {mean: 0.1}}}}")
+    )
+    found = table.of("parity", "grad_norm", "cpu", "float32")
     assert (found.value, found.mean, found.source) == (4.0, 0.1, "a")
-    assert thresholds.is_advisory("cost")
+    assert table.advisory == ["cost"]

@@ -33,8 +33,8 @@ def step(number: int, flipped: bool = False, **changes: Any) -> Step:
     values: dict[str, Any] = {
         "step": number, "loss": 8.0 - number + 1e-5 * flipped, "grad_norm": 2.0,
         "grad_norm_groups": {"router": 0.1}, "global_batch_digest": f"batch {number}",
-        "params_moved": 1.0, "counters": {"choices_fingerprint": [7.0 + flipped]},
-        "choices_by_place": [1.0 + flipped, *PLACES[1:]],
+        "params_moved": 1.0, "counters": {"choices_fingerprint": [256.0 + number + flipped]},
+        "choices_by_place": [1.0 + flipped, 1.0 + number, *PLACES[2:]],
     }  # fmt: skip
     return Step.model_validate(values | changes)
 
@@ -71,12 +71,12 @@ def replayed(steps: Sequence[Step], **changes: Any) -> Facts:
     return case("cp4_ep4", first, launch(steps, 2, REFERENCE.case.id))
 
 
-def together(*cases: Facts) -> dict[str, Facts]:
-    return {one.case.id: one for one in cases}
+def together(*cases: Facts) -> Context:
+    return Context({one.case.id: one for one in cases})
 
 
 def checked(facts: Facts, *others: Facts) -> Finding:
-    found = parity.check(facts, Context(together(facts, REFERENCE, *others)))
+    found = parity.check(facts, together(facts, REFERENCE, *others))
     assert found is not None
     return found
 

@@ -87,8 +87,10 @@ def test_its_event_files_are_steps(tmp_path: Path) -> None:
     metrics = TORCHTITAN.metrics(settings(), tmp_path)
     assert metrics.bad_lines == []
     assert [(one.step, one.loss, one.grad_norm) for one in metrics.steps] == [
-        (1, 7.875, 1.5), (2, 7.75, 1.5), (3, 7.625, 1.5),
-    ]  # fmt: skip
+        (1, 7.875, 1.5),
+        (2, 7.75, 1.5),
+        (3, 7.625, 1.5),
+    ]
     assert metrics.steps[0].lr == pytest.approx(1e-4)
     assert (metrics.steps[0].step_seconds, metrics.steps[0].peak_memory_gib) == (0.25, 1.5)
 

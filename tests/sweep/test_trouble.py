@@ -10,6 +10,7 @@ import pytest
 
 from sweep.cli.arguments import OUTPUTS, Usage, run
 from sweep.errors import Interrupted, told
+from sweep.files import ConfDirs
 
 
 def refused(number: int, path: str | None = "/results") -> OSError:
@@ -51,7 +52,7 @@ def test_a_real_refusal_is_told_the_same_way(
 ) -> None:
     (tmp_path / "file").touch()
 
-    def main(values: dict[str, str]) -> int:
+    def main(values: dict[str, str], _: ConfDirs) -> int:
         (Path(values["outputs"]) / "x").mkdir()
         return 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweep.facts import Facts, Step
+from sweep.files import ConfDirs
 from sweep.judge import Verdict
 from sweep.report import Result
 from sweep.report.result import curves_address
@@ -63,7 +64,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
         writer = Writer(Location(address), folder)
         for result in left:
             writer.record(result)
-        judged, problem = closing.close(writer, folder, left, End())
+        judged, problem = closing.close(writer, folder, left, End(), ConfDirs())
         assert problem is None
         results = {result.case.id: result for result in judged}
         ui, page = MlflowUi(driver, address), MatrixPage(driver)

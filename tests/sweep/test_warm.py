@@ -46,8 +46,7 @@ def server(tmp_path: Path) -> Iterator[Callable[[str], warm.Server]]:
 def run(directory: Path, argv: list[str], address: str | None, **watch: Any) -> LaunchFacts:
     directory.mkdir(parents=True)
     argv = [*TORCHRUN, "--log-dir", str(directory / "ranks"), "--tee", "3", *argv]
-    observed = launch.Watch(Metrics,
-                            **{"limit_seconds": 300.0, **watch})  # fmt: skip
+    observed = launch.Watch(Metrics, **{"limit_seconds": 300.0, **watch})
     env = launch.launch_variables("cpu", None)
     return launch.run(Launch("train", 1, 5), Command(argv), directory, env, observed, address)
 

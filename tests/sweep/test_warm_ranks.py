@@ -169,8 +169,12 @@ def test_a_killed_sweep_leaves_no_server_and_no_rank(outputs: Path) -> None:
         trains = "*/*/launches/1_train/metrics.jsonl"
         until(lambda: any(outputs.glob(trains)), "the case trains", seconds=240)
         family = psutil.Process(sweep.pid).children(recursive=True)
-        ranks = [one for one in family if "sft.warm.server" in one.cmdline()
-                 and not any("supervisor.py" in word for word in one.cmdline())]  # fmt: skip
+        ranks = [
+            one
+            for one in family
+            if "sft.warm.server" in one.cmdline()
+            and not any("supervisor.py" in word for word in one.cmdline())
+        ]
         assert len(ranks) == 4  # the server, the launcher, two ranks
     finally:
         sweep.kill()

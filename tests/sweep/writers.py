@@ -22,8 +22,18 @@ def sweep_id(number: int) -> str:
 
 
 def facts_of(number: int, steps: int) -> Facts:
-    curve = [Step(step=n, loss=number + 1 / n, grad_norm=1.0 / n, lr=1e-4, tokens=n,
-                  step_seconds=0.5, params_moved=1.0) for n in range(1, steps + 1)]  # fmt: skip
+    curve = [
+        Step(
+            step=n,
+            loss=number + 1 / n,
+            grad_norm=1.0 / n,
+            lr=1e-4,
+            tokens=n,
+            step_seconds=0.5,
+            params_moved=1.0,
+        )
+        for n in range(1, steps + 1)
+    ]
     launch = LaunchFacts(
         name="train", directory="launches/1_train", argv=[], first_step=1, last_step=steps,
         exit_code=0, limit_seconds=1.0, started=1.0, seconds=1.0, metrics=Metrics(steps=curve),
@@ -47,8 +57,9 @@ def main(outputs: Path, count: int, steps: int) -> int:
 
     fork = multiprocessing.get_context("fork")
     start = fork.Barrier(count)
-    processes = [fork.Process(target=write, args=(outputs, number, steps, start))
-                 for number in range(count)]  # fmt: skip
+    processes = [
+        fork.Process(target=write, args=(outputs, number, steps, start)) for number in range(count)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -39,8 +39,8 @@ def last_step(conf: MetricsConf, directory: Path) -> int:
 
     For whoever only looks how far a launch is: a file of 20,000 steps is not read again and again.
     """
-    found = [_read_end(path, conf) for path in _paths(conf, directory)]
-    return max((step.step for one in found for step in one.steps), default=0)
+    ends = [_read_end(path, conf) for path in _paths(conf, directory)]
+    return max((step.step for end in ends for step in end.steps), default=0)
 
 
 def _read_end(path: Path, conf: MetricsConf) -> Metrics:

@@ -37,12 +37,12 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _merged(
-    found: list[tuple[str, dict[str, Any]]], conf: MetricsConf
+    rows: list[tuple[str, dict[str, Any]]], conf: MetricsConf
 ) -> list[tuple[str, dict[str, Any]]]:
     """One row a step; lines without `merge` (the name of a figure that a step has) are no step."""
     key = conf.fields.get("step", "step")
     together: dict[Any, tuple[str, dict[str, Any]]] = {}
-    for place, row in found:
+    for place, row in rows:
         first, before = together.get(str(row.get(key)), (place, {}))
         together[str(row.get(key))] = (first, before | row)
-    return [one for one in together.values() if conf.merge in one[1]]
+    return [placed for placed in together.values() if conf.merge in placed[1]]

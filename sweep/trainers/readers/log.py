@@ -17,8 +17,8 @@ def parse(text: str, conf: MetricsConf) -> Metrics:
     metrics = Metrics()
     pattern = re.compile(conf.pattern or "")
     for number, line in enumerate(COLOURS.sub("", text).split("\n"), start=1):
-        if found := pattern.search(line):
-            words = {key: word.replace(",", "") for key, word in found.groupdict().items() if word}
+        if match := pattern.search(line):
+            words = {key: word.replace(",", "") for key, word in match.groupdict().items() if word}
             rows.add(metrics, rows.numbers(words, conf), conf, f"line {number}")
     return metrics
 

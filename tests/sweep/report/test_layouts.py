@@ -25,12 +25,19 @@ def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_p
 
 
 def steps(changed: float = 0.0, other_choice_from: int = 6) -> Metrics:
-    return Metrics(steps=[
-        Step(step=n, loss=2.0 + changed, grad_norm=1.0 + changed, global_batch_digest="same",
-             grad_norm_groups={"norm": 1.0, "router": 1.0 + 2 * changed},
-             counters={"choices_fingerprint": [8.0 if n >= other_choice_from else 7.0]})
-        for n in range(1, 6)
-    ])  # fmt: skip
+    return Metrics(
+        steps=[
+            Step(
+                step=n,
+                loss=2.0 + changed,
+                grad_norm=1.0 + changed,
+                global_batch_digest="same",
+                grad_norm_groups={"norm": 1.0, "router": 1.0 + 2 * changed},
+                counters={"choices_fingerprint": [8.0 if n >= other_choice_from else 7.0]},
+            )
+            for n in range(1, 6)
+        ]
+    )
 
 
 def test_the_page_has_the_worst_group_of_each_layout_and_where_choices_differ(

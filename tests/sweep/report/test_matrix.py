@@ -64,8 +64,9 @@ def test_archs_go_down_and_the_features_of_a_layout_stand_together(results: list
 def test_cases_that_their_names_do_not_tell_apart_share_a_place(make_result: MakeResult) -> None:
     twice = [make_result(), make_result(verdict=Verdict.FAILED, message=DROPPED)]
     assert [cell.word for cell in matrix(twice).at("llama", ("cp4_ep1", "base"))] == [
-        "passed", "failed",
-    ]  # fmt: skip
+        "passed",
+        "failed",
+    ]
 
 
 def test_verdicts_are_counted_the_bad_ones_first(results: list[Result]) -> None:

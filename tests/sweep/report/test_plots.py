@@ -15,10 +15,12 @@ from tests.sweep.report.conftest import MakeResult
 
 
 def steps(first: int, last: int, shift: float = 0.0, nan_at: int | None = None) -> Metrics:
-    return Metrics(steps=[
-        Step(step=n, loss=math.nan if n == nan_at else 5 - 0.1 * n + shift, grad_norm=1.0)
-        for n in range(first, last + 1)
-    ])  # fmt: skip
+    return Metrics(
+        steps=[
+            Step(step=n, loss=math.nan if n == nan_at else 5 - 0.1 * n + shift, grad_norm=1.0)
+            for n in range(first, last + 1)
+        ]
+    )
 
 
 def test_a_trainer_without_a_gradient_norm_has_a_plot(
