@@ -28,9 +28,8 @@ USAGE = Usage(
 )  # fmt: skip
 
 
-def rows(results: Sequence[Result]) -> Iterator[tuple[str, int, float]]:
+def rows(results: Sequence[Result], limits: thresholds.Table) -> Iterator[tuple[str, int, float]]:
     """Each case with how many margins were compared with the plainest case's, and the largest."""
-    limits = thresholds.table(ConfDirs())
     sweep = {one.case.id: one.facts for one in results if one.facts and not one.case.fault}
     for result in results:
         facts = sweep.get(result.case.id)
@@ -63,10 +62,11 @@ def _choices(sweep: Path, facts: Facts) -> dict[tuple[int, int], ties.Choices]:
     return ties.read(sweep / facts.case.id / facts.launches[0].directory / CHOICES)
 
 
-def main(values: dict[str, str]) -> int:
+def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Print a line a case, and the largest of all."""
     folder = find(Path(values["outputs"]), values["sweep"])
-    found = list(rows(load_all(folder / one for one in read_plan(folder)["cases"])))
+    results = load_all((folder / case_id for case_id in read_plan(folder)["cases"]), conf)
+    found = list(rows(results, thresholds.table(conf)))
     if not found:
         raise RequestError("no case keeps its choices; run suite=parity first")
     for case_id, count, largest in found:
