@@ -19,6 +19,7 @@ from sft.errors import ConfigError
 from sft.loop import Trainer
 from sft.moe import balance, routing
 from sft.ranks import Ranks
+from sft.warm import launch
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 MOE = [arch for arch in tiny_models.names() if arch not in {"llama", "qwen3", "qwen3_5_dense"}]
@@ -152,3 +153,27 @@ def test_places_of_all_ranks_are_those_of_one_process(
     for rank in (0, 1):
         whole.ranks = Ranks(rank, 2, torch.device("cpu"), dp_rank=rank)
         assert torch.equal(whole.places(padding[rank::2]), expected[rank::2])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_ranks")
+@pytest.mark.parametrize("arch", ["qwen3_moe", "glm_moe_dsa"])
+def test_ranks_replay_a_choice_at_the_place_where_one_process_does(
+    arch: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    def run(name: str, **keys: Any) -> list[dict[str, Any]]:
+        model, memory = {"path": str(checkpoint(arch))}, {"ac": "full"}
+        common = {"model": model, "memory": memory, "data": {"seq_len": 128}, "steps": 2}
+        return launch.train(tmp_path / name, **common, **keys)
+
+    own = run("own", choices={"keep": True})
+    turn(kept := tmp_path / "own" / "choices", width=1e-6)
+    replay = {"replay": str(kept), "below": 5e-6}
+    whole = run("whole", choices=replay)
+    assert [one[choices.PLACES] for one in whole] != [one[choices.PLACES] for one in own]
+    for name, layout in {"cp2": {"cp": 2, "ep": 2}, "dp2": {"dp_shard": 2, "ep": 2}}.items():
+        for split, one in zip(run(name, choices=replay, layout=layout), whole, strict=True):
+            assert split[choices.PLACES] == one[choices.PLACES], name
+            assert split["loss"] == pytest.approx(one["loss"], rel=1e-6)
+            groups = pytest.approx(one["grad_norm_groups"], rel=1e-5)
+            assert split["grad_norm_groups"] == groups, name
