@@ -147,7 +147,7 @@ class Config:
     """A fault to plant, name[:strength]; `python -m sft.faults` lists them."""
 
 
-SCHEMA = OmegaConf.structured(Config)  # dear to make; `merge` copies it
+SCHEMA = OmegaConf.structured(Config)  # expensive to make; `merge` copies it
 
 
 def load(path: Path) -> Config:

@@ -1,4 +1,4 @@
-"""What a user can mend: raised with one line that says what to change."""
+"""What a user can fix: raised with one line that says what to change."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sft import fsdp
 
 
 def share_buffers(model: nn.Module) -> int:
-    """Give the FSDP parameters of one tied weight one buffer; returns how many were mended.
+    """Give the FSDP parameters of one tied weight one buffer; returns how many were fixed.
 
     To be called after loading and before the first forward.
     """
@@ -24,13 +24,13 @@ def share_buffers(model: nn.Module) -> int:
     for parameter in fsdp.parameters(model):
         parameter.reset_sharded_param()
         owners[id(parameter.sharded_param)].append(parameter)
-    mended = 0
+    fixed = 0
     for *earlier, last in owners.values():  # the last one padded is the one that is updated
         for parameter in earlier:
             if _address(parameter._sharded_param_data) != _address(last._sharded_param_data):
                 parameter._sharded_param_data = last._sharded_param_data
-                mended += 1
-    return mended
+                fixed += 1
+    return fixed
 
 
 def _address(data: Any) -> int:

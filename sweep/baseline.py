@@ -38,7 +38,7 @@ USAGES = {
 def pin(reader: Reader, sweep: SweepRecord) -> list[SweepRecord]:
     """Pin a sweep; returns those that were in its place. Raises MachineryError.
 
-    Shards of a night, which have no case in common, are pinned beside each other.
+    Shards of a night, which have no case in common, are pinned together.
     """
     pinned = [
         earlier

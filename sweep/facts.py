@@ -50,10 +50,10 @@ class Step(BaseModel):
     params_unmoved: list[str] = Field(default_factory=list)  # the first of those that did not
     params_without_gradient: list[str] = Field(default_factory=list)  # the first of the trained
     grad_norm_groups: dict[str, float] = Field(default_factory=dict)
-    batch_digests: list[str] = Field(default_factory=list)  # one a rank
-    sequence_digests: list[str] = Field(default_factory=list)  # one a rank, of its rows unsplit
+    batch_digests: list[str] = Field(default_factory=list)  # per rank
+    sequence_digests: list[str] = Field(default_factory=list)  # per rank, of its rows unsplit
     global_batch_digest: str | None = None  # the same in every layout
-    rng_digests: list[str] = Field(default_factory=list)  # one a rank
+    rng_digests: list[str] = Field(default_factory=list)  # per rank
     gradient_digests: list[str] = Field(default_factory=list)  # one a rank, before clipping
     buffers_digest: str | None = None  # of what is saved but not trained
     fault: str | None = None  # planted
@@ -213,9 +213,9 @@ class Facts(BaseModel):
 
     @property
     def compile_cache(self) -> tuple[int, int] | None:
-        """Graphs that all ranks found compiled and did not, in the first launch; None: nobody says.
+        """(cache hits, misses) over all ranks in the first launch; None if not reported.
 
-        Neither, where the compiler's backend keeps nothing: `eager`, as on the CPU.
+        Not reported by a backend that keeps nothing, as `eager` on the CPU.
         """
         hits, misses = self._counted("compile_cache_hits"), self._counted("compile_cache_misses")
         return (int(sum(hits)), int(sum(misses))) if hits and misses else None

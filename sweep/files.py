@@ -15,7 +15,7 @@ from sweep.errors import RequestError
 
 
 def conf_dir() -> Path:
-    """The folder of configuration: inside the installed package, or beside it in a source tree."""
+    """The folder of configuration: inside the installed package, or next to it in a source tree."""
     here = Path(__file__).resolve().parent
     installed = here / "conf"
     return installed if installed.is_dir() else here.parent / "conf"
@@ -45,7 +45,7 @@ class ConfDirs:
     @classmethod
     def having(cls, own: str | None) -> ConfDirs:
         """`conf/` and the folder that --config-dir names; None: `conf/` alone."""
-        return cls(None if own is None else Path(own))
+        return cls(None if own is None else Path(own).absolute())
 
     def files(self, *names: str) -> list[Path]:
         """The files of these names, folder by folder; all but the first may be missing."""

@@ -132,9 +132,9 @@ def created(pid: int) -> float:
 
 
 def this_process() -> str:
-    """Ours, told apart from a later one with its number: `pid:ticks since boot:epoch seconds`.
+    """Identifies this process even if its PID is reused: `pid:ticks since boot:epoch seconds`.
 
-    By the ticks, since the other follows the clock when it is set.
+    Compare the ticks: epoch times shift when the clock is set.
     """
     return f"{os.getpid()}:{_born(os.getpid())}:{created(os.getpid())}"
 

@@ -15,8 +15,6 @@ import sys
 from .errors import TinyModelError
 from .model import SCALES
 
-COMMANDS = ("list", "check-published")
-
 
 def main(argv: list[str]) -> int:
     """Run one command; 0 done, 1 a published value differs, 2 bad request, 3 hub out of reach."""

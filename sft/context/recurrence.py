@@ -1,7 +1,7 @@
 """What recurrent layers share: heads exchanged for sequence, and decays that end with a document.
 
 Recurrences are computed in chunks: pairwise inside a chunk, and by a state carried from chunk to
-chunk. Documents are told apart by masks, whose shapes do not depend on the data.
+chunk. Documents are separated by masks, whose shapes do not depend on the data.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def watched(forward: Forward) -> Forward:
 
 
 def checkpointed(forward: Forward, selective: bool) -> Forward:
-    """A layer's forward that keeps its input, and of its activations none or the dear ones.
+    """A layer's forward that keeps its input, and of its activations none or the expensive ones.
 
     Only the hidden states are handed over as tensors to save: masks and rotary embeddings, which
     all layers share, are kept as they are.

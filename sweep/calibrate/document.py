@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PAGE, PLOT = "calibration.md", "calibration.png"
 CORRECT, BROKEN, LINE = "#0072b2", "#d55e00", "#000000"  # Okabe and Ito's
 HEAD = ("figure", "correct", "at most", "broken", "at least", "the weakest", "apart", "threshold")
-DELTAS = ("figure", "case", "delta")
 INTRODUCTION = """\
 # Calibration: correct and broken runs, and the thresholds between
 

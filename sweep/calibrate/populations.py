@@ -38,7 +38,7 @@ def populations(every: Mapping[str, Facts], plan: Plan, limits: Table) -> list[P
     A figure is left out where only another kind has runs of it, and never altogether.
     """
     kinds = dict.fromkeys((facts.case.device, facts.case.dtype) for facts in every.values())
-    every_population: list[Population] = []
+    measured_populations: list[Population] = []
     for figure, faults in plan.items():
         # of one parameter group each, which the figure leaves to them
         own = [name.partition(".")[2] for name in plan if name.startswith(f"{figure}_")]
@@ -51,8 +51,8 @@ def populations(every: Mapping[str, Facts], plan: Plan, limits: Table) -> list[P
             for those in of_kinds
             if any(population.correct or population.broken for population in those)
         ]
-        every_population.extend(chain.from_iterable(with_runs or of_kinds[:1]))
-    return every_population
+        measured_populations.extend(chain.from_iterable(with_runs or of_kinds[:1]))
+    return measured_populations
 
 
 def shown(faults: Sequence[str] | Mapping[str, Sequence[str]], dtype: str) -> Sequence[str]:
@@ -133,7 +133,7 @@ def _choices(compared: Comparison | None) -> Measured | None:
 def beside(
     check: str, facts: Facts, every: Mapping[str, Facts], limits: Table
 ) -> Comparison | None:
-    """A case beside its reference in the sweep; None where it is the reference itself."""
+    """A case compared with its reference in the sweep; None if it is the reference itself."""
     candidates = filter(peers.is_whole, peers.candidates(facts, every))
     reference = next(iter(candidates), None)
     if reference is None or facts.case.id == reference.case.id:
@@ -142,7 +142,7 @@ def beside(
 
 
 def compare(check: str, facts: Facts, every: Mapping[str, Facts], limits: Table) -> list[Series]:
-    """The figures of a case beside what they must equal, as that check compares them."""
+    """The figures of a case against what they must equal, as that check compares them."""
     if check == "resume":
         return list(_resumed(facts))
     compared = beside(check, facts, every, limits)
@@ -172,4 +172,4 @@ def _resumed(facts: Facts) -> Iterator[Series]:
         return iter(())
     whole, *resumed = facts.own_launches
     pairs = [in_common(launch.metrics.steps, whole.metrics.steps) for launch in resumed]
-    return chain.from_iterable(resume.figures(pair_list) for pair_list in pairs if pair_list)
+    return chain.from_iterable(resume.figures(steps) for steps in pairs if steps)

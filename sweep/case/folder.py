@@ -26,7 +26,7 @@ LEFT = "left to themselves"  # the driver of a detached sweep
 
 
 def claim(outputs: Path) -> Path:
-    """Make outputs/<sweep id>: the time, and what tells apart the shards that share a server."""
+    """Make outputs/<sweep id>: the time, and a suffix since shards may start in one second."""
     if outputs.is_symlink() and not outputs.exists():
         raise RequestError(
             f"outputs={outputs}: a link to {outputs.readlink()}, which is not there:"
@@ -145,7 +145,7 @@ def _start(outputs: Path) -> float:
 
 
 def this_driver() -> str:
-    """The driving process, told apart from any other: host, process number, start time."""
+    """Identifies the driving process: host, process number, start time."""
     return f"{socket.gethostname()}:{processes.this_process()}"
 
 

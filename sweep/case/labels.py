@@ -120,7 +120,7 @@ def _unknown(config: DictConfig, within: str = "") -> list[str]:
 
 
 def case_of(settings: Settings, suffix: str = "") -> Case:
-    """The labels of the composed case; `suffix` tells apart what its three names do not."""
+    """A case's labels; `suffix` distinguishes cases with the same arch, layout and feature."""
     layout = layout_name(settings.layout)
     return Case(
         id=f"{settings.arch.name}-{layout}-{settings.feature.name}"
@@ -145,7 +145,7 @@ def fault_suffix(fault: str | None) -> str:
 
 
 def slug(text: str, limit: int = 40) -> str:
-    """`text` as a part of a file name; what had to change is told apart by a hash of all of it."""
+    """`text` as a part of a file name; with a hash of all of it if something had to change."""
     safe = re.sub(r"[^A-Za-z0-9_.+-]+", "_", text)
     if safe == text and len(text) <= limit:
         return text

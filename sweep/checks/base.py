@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -34,6 +34,12 @@ class Finding(BaseModel):
     alone: bool = False  # there was no other case to compare with
     known: str = ""  # the issue of a failure that is known
     margin: float | None = None  # how many times its threshold the farthest figure is
+
+
+def largest_metrics(findings: Sequence[Finding]) -> dict[str, float]:
+    """Each metric's largest value over several findings of one check."""
+    names = sorted({name for finding in findings for name in finding.metrics})
+    return {name: max(finding.metrics.get(name, 0.0) for finding in findings) for name in names}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a case takes: step time, time to the first step, memory, beside the baseline.
+"""What a case takes: step time, time to the first step, memory, against the baseline.
 
 Reported; fails only where conf/thresholds.yaml sets a limit: on the ratio to the baseline, and on
 how much of its peak the memory grows by in each step, which needs no baseline.

@@ -8,7 +8,7 @@ the provenance is named.
 from __future__ import annotations
 
 from sweep.checks import baselines, peers
-from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.base import Context, Finding, Outcome, largest_metrics
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparable import PRODUCED
 from sweep.checks.comparison import Comparison
@@ -31,7 +31,7 @@ def check(facts: Facts, context: Context) -> Finding | None:
         check="drift",
         outcome=outcome,
         message="; ".join(finding.message for finding in findings if finding.message),
-        metrics=_largest(findings),
+        metrics=largest_metrics(findings),
         folder=facts.launches[0].directory if outcome is Outcome.FAIL else "",
         advisory=all(finding.advisory for finding in findings if finding.outcome is outcome),
     )
@@ -87,12 +87,3 @@ def _judged(baseline: Baseline, compared: Comparison) -> tuple[Outcome, str]:
 
 def _is_same_data(compared: Comparison) -> bool:
     return bool(compared.pairs) and not compared.other_batch()
-
-
-def _largest(findings: list[Finding]) -> dict[str, float]:
-    """Over the baselines."""
-    names = {name for finding in findings for name in finding.metrics}
-    return {
-        name: max(finding.metrics[name] for finding in findings if name in finding.metrics)
-        for name in sorted(names)
-    }

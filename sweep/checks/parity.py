@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sweep.checks import peers, ties
-from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.base import Context, Finding, Outcome, largest_metrics
 from sweep.checks.sides import Sides
 from sweep.facts import Facts
 
@@ -26,12 +26,10 @@ def check(facts: Facts, context: Context) -> Finding | None:
     findings = [_along(axis, facts, context) for axis in usable or axes]
     ranked = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
     worst = min(findings, key=lambda one: (one.advisory, ranked.index(one.outcome)))
-    names = {name for one in findings for name in one.metrics}
-    largest = {name: max(one.metrics.get(name, 0.0) for one in findings) for name in sorted(names)}
     said = [one.message for one in findings if one.outcome is worst.outcome and one.message]
     notes = [one.message for one in findings if one.outcome is not worst.outcome and one.message]
     message = "; ".join(dict.fromkeys([*said, *notes]))
-    return worst.model_copy(update={"metrics": largest, "message": message})
+    return worst.model_copy(update={"metrics": largest_metrics(findings), "message": message})
 
 
 def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:

@@ -14,7 +14,7 @@ from itertools import pairwise, zip_longest
 
 from sweep.case.labels import Case
 from sweep.checks import noise
-from sweep.checks.base import Context, Finding, Outcome
+from sweep.checks.base import Context, Finding, Outcome, largest_metrics
 from sweep.checks.differences import Pair, Series, in_common, series
 from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError
@@ -48,9 +48,7 @@ def check(facts: Facts, context: Context) -> Finding | None:
     worst = next(
         (finding for finding in findings if finding.outcome is not Outcome.PASS), findings[0]
     )
-    names = {name for finding in findings for name in finding.metrics}
-    largest = {name: max(finding.metrics.get(name, 0.0) for finding in findings) for name in names}
-    return worst.model_copy(update={"metrics": largest})
+    return worst.model_copy(update={"metrics": largest_metrics(findings)})
 
 
 def _compared(

@@ -87,7 +87,7 @@ class Task:
         self.exit_code = 0
 
     def __call__(self, config: DictConfig) -> int:
-        """Run the composed case. Returns whatever happens, so that Hydra calls its callbacks."""
+        """Run the composed case. Always returns, so that Hydra calls its callbacks."""
         try:
             self.exit_code = _foreground(config, self.argv)
         except Exception as error:  # noqa: BLE001  # Hydra would print more than a line

@@ -1,4 +1,4 @@
-"""`key=value` arguments of the commands beside `python -m sweep`, whose own are read by Hydra.
+"""`key=value` arguments of the commands next to `python -m sweep`, whose own are read by Hydra.
 
 Not by argparse, which has no such arguments: over it this file was seven lines longer, and its
 complaints spoke of options (`--base`) that nobody types.

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from sweep.facts import CompilerFacts, Happening
-from sweep.logs.compiler_log import Record, records
+from sweep.logs.compiler_log import LogEntry, entries
 from sweep.logs.root_cause import logs_in
 
 REASON_LIMIT = 300
@@ -36,20 +36,20 @@ def read(directory: Path) -> CompilerFacts | None:
     return tally(ranked) if ranked else None
 
 
-def tally(ranked: Iterable[tuple[str, Record]]) -> CompilerFacts:
-    """Count records, each given with its rank, by identity."""
+def tally(ranked: Iterable[tuple[str, LogEntry]]) -> CompilerFacts:
+    """Count entries, each given with its rank, by identity."""
     ranked = list(ranked)
-    refused = {(rank, record.compile_id) for rank, record in ranked if _AT_LIMIT.match(record.text)}
+    refused = {(rank, entry.compile_id) for rank, entry in ranked if _AT_LIMIT.match(entry.text)}
     facts = CompilerFacts()
     breaks: dict[tuple[str, str], Happening] = {}
     recompiles: dict[tuple[str, str], Happening] = {}
-    for rank, record in ranked:
-        if _CAPTURED.match(record.text):
+    for rank, entry in ranked:
+        if _CAPTURED.match(entry.text):
             facts.graphs[rank] = facts.graphs.get(rank, 0) + 1
-        elif happening := _recompile(record):
-            if (rank, record.compile_id) not in refused:
+        elif happening := _recompile(entry):
+            if (rank, entry.compile_id) not in refused:
                 _count(recompiles, happening, rank)
-        elif happening := _break(record):
+        elif happening := _break(entry):
             _count(breaks, happening, rank)
     facts.breaks, facts.recompiles = list(breaks.values()), list(recompiles.values())
     return facts
@@ -79,39 +79,39 @@ def normalised(text: str) -> str:
     return " ".join(text.split())[:REASON_LIMIT]
 
 
-def _of_ranks(ranks: Path) -> Iterator[tuple[str, Record]]:
-    """The records in torchrun's logs, one folder a rank."""
+def _of_ranks(ranks: Path) -> Iterator[tuple[str, LogEntry]]:
+    """The entries in torchrun's logs, one folder a rank."""
     for rank, log in logs_in(ranks, "stderr.log", "stdout.log"):
-        yield from ((str(rank), record) for record in _records(log))
+        yield from ((str(rank), entry) for entry in _entries(log))
 
 
-def _of_launcher(log: Path) -> list[tuple[str, Record]]:
-    """The records of a log that all processes share; one without a rank is named by its PID."""
-    logged = list(_records(log)) if log.is_file() else []
-    ranks = {record.pid: record.rank for record in logged if record.rank is not None}
-    pids = list(dict.fromkeys(record.pid for record in logged))
+def _of_launcher(log: Path) -> list[tuple[str, LogEntry]]:
+    """The entries of a log that all processes share; one without a rank is named by its PID."""
+    logged = list(_entries(log)) if log.is_file() else []
+    ranks = {entry.pid: entry.rank for entry in logged if entry.rank is not None}
+    pids = list(dict.fromkeys(entry.pid for entry in logged))
     if len(pids) == 1:
         ranks.setdefault(pids[0], "0")
-    return [(ranks.get(record.pid, f"process {record.pid}"), record) for record in logged]
+    return [(ranks.get(entry.pid, f"process {entry.pid}"), entry) for entry in logged]
 
 
-def _records(log: Path) -> Iterator[Record]:
+def _entries(log: Path) -> Iterator[LogEntry]:
     with log.open(encoding="utf-8", errors="replace") as lines:
-        yield from records(lines)
+        yield from entries(lines)
 
 
-def _break(record: Record) -> Happening | None:
-    at_limit = _AT_LIMIT.match(record.text)
+def _break(entry: LogEntry) -> Happening | None:
+    at_limit = _AT_LIMIT.match(entry.text)
     if at_limit:  # what comes after it runs uncompiled, and is logged nowhere else
         reason = f"hit config.{at_limit['limit']}: the function runs uncompiled from now on"
         return _happening(reason, at_limit)
-    if record.artifact != "graph_breaks" or not record.text.startswith("Graph break"):
+    if entry.artifact != "graph_breaks" or not entry.text.startswith("Graph break"):
         return None
-    stack = list(_STACK_LINE.finditer(record.text))
-    place = _PLACE.search(record.text.partition("\n")[0]) or (stack[-1] if stack else None)
+    stack = list(_STACK_LINE.finditer(entry.text))
+    place = _PLACE.search(entry.text.partition("\n")[0]) or (stack[-1] if stack else None)
     if place is None:
         return None
-    return _happening(_reason(record.text), place, stack)
+    return _happening(_reason(entry.text), place, stack)
 
 
 def _reason(text: str) -> str:
@@ -130,11 +130,11 @@ def _reason(text: str) -> str:
     return first.removeprefix("Graph break: ").partition(" in user code at")[0]
 
 
-def _recompile(record: Record) -> Happening | None:
-    place = _RECOMPILED.match(record.text) if record.artifact == "recompiles" else None
+def _recompile(entry: LogEntry) -> Happening | None:
+    place = _RECOMPILED.match(entry.text) if entry.artifact == "recompiles" else None
     if place is None:
         return None
-    guard = _GUARD.search(record.text)
+    guard = _GUARD.search(entry.text)
     reason = guard["guard"].partition("  # ")[0] if guard else "no reason given"
     return _happening(reason, place)
 

@@ -1,4 +1,4 @@
-"""The compiler's own log: how to switch it on, and its records, whichever process wrote them.
+"""The compiler's own log: how to switch it on, and its entries, whichever process wrote them.
 
 `TORCH_LOGS` needs nothing of the trainer, and its text stays in the logs that people read. A
 structured trace (`TORCH_TRACE`) says the same, but writes every frame's bytecode and guards with
@@ -19,7 +19,7 @@ WANTED = (
     # (graph_code, graph_sizes) print each with all its nodes.
     "torch._dynamo.output_graph",
 )
-# These change the format or leave records out.
+# These change the format or leave entries out.
 _UNWANTED = ("TORCH_LOGS_FORMAT", "TORCH_LOGS_TRACE_ID_FILTER")
 
 # [rank0]:V0131 12:00:00.000000 4242 torch/_dynamo/guards.py:99] [0/1] [__recompiles] text
@@ -27,12 +27,12 @@ _LINE = re.compile(
     r"(?:\[rank(?P<rank>\d+)\]:)?(?P<head>[VIWEC]\d{4} [\d:.]+ (?P<pid>\d+) \S+?:\d+\]"
     r"(?: \[(?P<compile_id>[-!\d/_]+)\])?(?: \[__(?P<artifact>\w+)\])?)(?: (?P<text>.*))?$"
 )
-# Two records of one place can carry the same time.
+# Two entries of one place can carry the same time.
 _STARTS = ("Graph break in ", "Graph break (", "Graph break: ", "Recompiling function ", "Step ")
 
 
 @dataclass
-class Record:
+class LogEntry:
     """One message; the prefix of its lines identifies the process that wrote it."""
 
     pid: str
@@ -49,9 +49,9 @@ def log_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "TORCH_LOGS": ",".join(dict.fromkeys([*asked, *WANTED]))}
 
 
-def records(lines: Iterable[str]) -> Iterator[Record]:
-    """Yield the records of a log, each once its last line was read; other lines are skipped."""
-    unfinished: dict[str, tuple[str, Record]] = {}  # by process, with the prefix of its lines
+def entries(lines: Iterable[str]) -> Iterator[LogEntry]:
+    """Yield the entries of a log, each once its last line was read; other lines are skipped."""
+    unfinished: dict[str, tuple[str, LogEntry]] = {}  # by process, with the prefix of its lines
     for line in lines:
         parts = _LINE.search(line.rstrip("\r\n"))
         if parts is None:
@@ -63,6 +63,6 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
             continue
         if before is not None:
             yield before[1]
-        record = Record(pid, parts["rank"], parts["compile_id"] or "", parts["artifact"], text)
-        unfinished[pid] = head, record
-    yield from (record for _, record in unfinished.values())
+        entry = LogEntry(pid, parts["rank"], parts["compile_id"] or "", parts["artifact"], text)
+        unfinished[pid] = head, entry
+    yield from (entry for _, entry in unfinished.values())

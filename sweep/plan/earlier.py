@@ -1,4 +1,4 @@
-"""Going on with an earlier sweep: only what it has no result for, or only what failed in it."""
+"""Resuming an earlier sweep: only the cases without a result, or only those that failed."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Earlier:
         if not cases or (others and shard is None):
             raise RequestError(
                 f"sweep {self.folder.name} has no case {others[0]}, and {len(others) - 1} others:"
-                " leave suite=... out to go on with the cases that it has"
+                " leave suite=... out to resume the cases that it has"
             )
         return cases
 
     def with_the_rest(self, planned: Sequence[Planned]) -> list[Planned]:
-        """All of its cases, of which `planned` are gone on with: it is reported as a whole."""
+        """All of its cases, of which `planned` are resumed: the sweep is reported as a whole."""
         known = {case.case.id: case for case in planned}
         for case_id in self._cases:
             with contextlib.suppress(RequestError):  # its folder was removed
@@ -144,9 +144,9 @@ def check_ended(folder: Path, host_gone: bool = False) -> None:
 def _said(
     file: case_file.CaseFile, chosen: suite.Choices, varying: Collection[str]
 ) -> list[str] | None:
-    """What composes a case, with what is chosen; None where that is another case's.
+    """A case's overrides after the command line; None if it excludes the case.
 
-    What varies in the sweep is narrowed, as by the line that it was started with; else is replaced.
+    A key that varies in the sweep is a filter; any other gets the new value.
     """
     said = dict(word.split("=", 1) for word in file.overrides if "=" in word)
     for key, values in chosen.items():
@@ -159,7 +159,7 @@ def _said(
         if is_label or key in varying:
             return None
         if len(values) > 1:
-            raise RequestError(f"{key}: its cases are what they were; give one value")
+            raise RequestError(f"{key}: a resumed sweep keeps its cases; give one value")
         said[key] = values[0]
     return [f"{key}={value}" for key, value in said.items()]
 

@@ -1,6 +1,6 @@
 """One case, in the process that Hydra's launcher started for it (or ours, in the foreground).
 
-It leaves facts.json whatever happens, short of being killed outright, and never raises.
+It always leaves facts.json, unless it is killed outright, and never raises.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run_job(settings: Settings) -> None:
     """
     case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
     if (case_dir / LAUNCHES).exists() and settings.replay.case_id is None:
-        print("started a second time, by whom ever: a case is never run again unasked")
+        print("this case was already started; it is not run twice")
         return
     file = case_file.read(case_dir)
     if file.env:  # a server of the sweep was started without it
@@ -61,7 +61,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         case=case,
         started=clock.now(),
         seconds=0.0,
-        environment=origin.environment(case.device, _config_dir(case_dir)),
+        environment=origin.provenance_of(case.device, _config_dir(case_dir)),
         identity=identity_of(settings),
         asked=facts_file.asked_of(settings),
     )

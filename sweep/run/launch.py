@@ -209,7 +209,7 @@ def _copying(log: Path, wanted: bool) -> Iterator[Callable[[], None]]:
     if not wanted:
         yield lambda: None
         return
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a sign may come in parts
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # reads may split a character
     with log.open("rb") as file:
 
         def copy() -> None:

@@ -18,7 +18,7 @@ from sweep.trainers.base import About
 UNREADABLE = "unreadable"
 
 
-def environment(device: str, config_dir: str | None) -> dict[str, str]:
+def provenance_of(device: str, config_dir: str | None) -> dict[str, str]:
     """Versions, host, and digests of our code and of the rules, as they are now."""
     return provenance.environment(device) | provenance.own_code() | provenance.rules(config_dir)
 

@@ -65,7 +65,7 @@ def _found(
 
 
 def _environment(planned: Planned) -> dict[str, str]:
-    return origin.environment(planned.case.device, planned.config_dir) | origin.commit(
+    return origin.provenance_of(planned.case.device, planned.config_dir) | origin.commit(
         planned.settings
     )
 

@@ -98,7 +98,7 @@ class SlotRunner(Generic[H]):
 
 
 def minutes(settings: Settings) -> int:
-    """A job's time limit, which it never comes to before its launches come to theirs."""
+    """The job's limit in minutes, long enough that a launch always times out first."""
     launches = len(all_launches(trainers.of(settings), settings))
     return math.ceil(settings.launch.timeout_seconds * launches / 60) + SPARE_MINUTES
 

@@ -101,7 +101,7 @@ class Session:
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
-        about = origin.environment(settings.device.value, config_dir)
+        about = origin.provenance_of(settings.device.value, config_dir)
         write_plan(folder, every, experiment, about | origin.commit(settings), argv)
         runnable = [case for case in todo if case.unavailable is None]
         results = SweepResults(every, folder, location, conf, live)
@@ -137,7 +137,7 @@ class Session:
                 self._settling = True
                 if self.runnable:
                     run()
-        except Exception as error:  # noqa: BLE001  # told whatever it is
+        except Exception as error:  # noqa: BLE001  # reported, and the sweep still ends with a report
             self._problem, _ = told(error)
 
     # What the launcher asks and tells.

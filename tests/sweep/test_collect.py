@@ -15,6 +15,7 @@ from sweep.case.folder import read_plan
 from sweep.case.machine import Machine
 from sweep.cli import arguments
 from sweep.facts import Facts
+from sweep.judge import Verdict, findings, known_failures
 from sweep.plan import plan
 from sweep.plan.earlier import Earlier
 from sweep.run import launch
@@ -24,6 +25,7 @@ from tests.sweep.conftest import Says
 from tests.sweep.planning import COMMAND, composed
 from tests.sweep.sessions import leave_facts
 
+EXPECTED = '[{case: "*", check: exit, message: ".", issue: "https://example.org/1"}]'
 ASKED = ["-m", "--config-dir", "mine", "detach=true"]
 
 
@@ -106,6 +108,23 @@ def test_what_was_asked_for_stays_what_it_was(
     assert collected(outputs) == 1
     assert "python -m sweep --config-dir mine arch=llama" in capsys.readouterr().out
     assert read_plan(detached.folder)["argv"] == ASKED
+
+
+@pytest.mark.parametrize(("folder", "words"), [("mine", []), ("yours", ["--config-dir", "yours"])])
+def test_cases_are_judged_with_the_folder_that_they_ran_with_or_that_is_given(
+    detached: Session, outputs: Path, make_facts: Callable[..., Facts], says: Says,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, words: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "yours"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / known_failures.FILE).write_text(EXPECTED if name == folder else "[]")
+    leave_facts(detached, 0, make_facts, exit_code=1)
+    says("squeue", "printf '9_0|COMPLETED\\n9_1|PENDING\\n'")
+    assert collected(outputs, *words) == 3
+    judgement = findings.load(detached.folder / "llama-single-base")
+    assert judgement is not None
+    assert judgement.verdict is Verdict.KNOWN
 
 
 def test_a_slurm_that_is_silent_leaves_everything_as_it_is(

@@ -166,9 +166,9 @@ def test_a_log_without_the_compilers_lines_says_nothing(tmp_path: Path) -> None:
 # Identities.
 
 
-def record(text: str, **changed: object) -> compiler_log.Record:
+def record(text: str, **changed: object) -> compiler_log.LogEntry:
     values = {"pid": "1", "rank": "0", "compile_id": "0/0", "artifact": "graph_breaks", **changed}
-    return compiler_log.Record(text=text, **values)  # type: ignore[arg-type]
+    return compiler_log.LogEntry(text=text, **values)  # type: ignore[arg-type]
 
 
 def only_break(text: str) -> Happening:
@@ -218,7 +218,7 @@ def test_any_text_is_a_reason_of_one_line(text: str) -> None:
 @given(st.lists(st.text(max_size=60), max_size=20))
 def test_whatever_is_in_a_log_reading_it_ends(lines: list[str]) -> None:
     prefix = "[rank0]:V0131 12:00:00.000000 7 torch/_dynamo/x.py:1] [0/0] [__graph_breaks] "
-    found = compiler_log.records([f"{prefix}{line}" for line in [*lines, "Graph break: "]])
+    found = compiler_log.entries([f"{prefix}{line}" for line in [*lines, "Graph break: "]])
     graph_breaks.tally(("0", one) for one in found)
 
 

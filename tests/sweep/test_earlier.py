@@ -85,7 +85,7 @@ def test_choices_narrow_its_cases_as_they_narrow_a_suite(ended: Path) -> None:
     assert [one.case.steps for one in narrowed(steps=["3"])] == [3, 3]
     with pytest.raises(RequestError, match=r"nothing in sweep .* matches feature=resume"):
         narrowed(feature=["resume"])
-    with pytest.raises(RequestError, match="seed: its cases are what they were; give one value"):
+    with pytest.raises(RequestError, match="seed: a resumed sweep keeps its cases; give one value"):
         narrowed(seed=["1", "2"])
 
 

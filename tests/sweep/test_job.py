@@ -84,7 +84,7 @@ def test_a_job_that_is_started_again_runs_nothing(
     first = (folder_of(one) / "facts.json").read_bytes()
     job.run_job(one.settings)
     assert (folder_of(one) / "facts.json").read_bytes() == first
-    assert "never run again unasked" in capsys.readouterr().out
+    assert "it is not run twice" in capsys.readouterr().out
 
 
 @pytest.mark.slow

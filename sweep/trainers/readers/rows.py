@@ -1,4 +1,4 @@
-"""A row of a trainer's own names and values -> a step under ours, or a line that is none."""
+"""Converts a trainer's row to a Step, or records it as a bad line."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from sweep.errors import RequestError
 from sweep.facts import Metrics, Step
 from tests.nightly import representatives
 from tests.sweep.commands import sweep
+from tests.sweep.confs import limits
 from tests.sweep.report.conftest import MakeResult
 
 
@@ -46,7 +47,7 @@ def test_the_page_has_the_worst_group_of_each_layout_and_where_choices_differ(
     single = make_result("llama", "single", "none", metrics=steps())
     near = make_result("llama", "cp4_ep1", "none", metrics=steps(1e-3))
     tie = make_result("llama", "fsdp4_ep1", "none", metrics=steps(1e-3, other_choice_from=4))
-    text = parity_table.page([single, near, tie])
+    text = parity_table.page([single, near, tie], limits())
     assert "\n| llama-cp4_ep1-none | 5.0e-04 | 1.0e-03 | router | 2.0e-03 | none |\n" in text
     assert (
         "\n| llama-fsdp4_ep1-none | 5.0e-04 | 1.0e-03 | router | 2.0e-03 | from step 4: loss"
@@ -57,4 +58,4 @@ def test_the_page_has_the_worst_group_of_each_layout_and_where_choices_differ(
 
 def test_a_sweep_without_a_result_has_no_page() -> None:
     with pytest.raises(RequestError, match="run suite=parity first"):
-        parity_table.page([])
+        parity_table.page([], limits())
