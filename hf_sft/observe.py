@@ -21,8 +21,9 @@ from sft.report.metrics import fingerprints, movement
 class ObservedTrainer(Trainer):
     """`Trainer` unchanged; its batches, and the model that it really trains, are looked at."""
 
-    def __init__(self, *, metrics: Path, **kwargs: Any) -> None:
+    def __init__(self, *, metrics: Path, export: tuple[int | None, Path], **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.export_at, self.export_to = export
         self.rows: list[str] = []
         self.tokens = 0
         self.metrics = metrics
@@ -41,6 +42,14 @@ class ObservedTrainer(Trainer):
             self.state.global_step + 1, **batch, labels_of="token", padding=filling(batch)
         )
         return super().training_step(model, inputs, *args)
+
+    def export(self) -> None:
+        """Write the model as transformers and accelerate do; every rank calls it."""
+        state = None
+        if self.is_fsdp_enabled:
+            state = self.accelerator.get_state_dict(self.model)
+        self.model.save_pretrained(self.export_to, state_dict=state)
+        self.accelerator.wait_for_everyone()
 
 
 def filling(rows: data.Row) -> Tensor:
@@ -75,6 +84,13 @@ class Reporter(TrainerCallback):
     ) -> None:
         """What has a gradient, and so is to move: an indexer's parameters have none, say."""
         self.trained = [p.grad is not None for p in self.trainer.model.parameters()]
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Export, where that is asked for after this step."""
+        if state.global_step == self.trainer.export_at:
+            self.trainer.export()
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl,

@@ -18,7 +18,8 @@ from sft.report import about
 
 Config = dict[str, Any]
 """`model` {path, dtype}, `sharding` {fsdp_size, ep_size} or null, `cp_size`, `data` {seq_len},
-`arguments` of `TrainingArguments`, `resume_from`, `metrics`."""
+`arguments` of `TrainingArguments`, `resume_from`, `metrics`, `export`, and `export_at`: the step
+after which it is written, or null."""
 
 
 def train(config: Config) -> None:
@@ -30,6 +31,7 @@ def train(config: Config) -> None:
         train_dataset=packed,
         data_collator=collate,
         metrics=Path(config["metrics"]),
+        export=(config["export_at"], Path(config["export"])),
     )
     if trainer.is_world_process_zero():
         about.write(Path(config["metrics"]).parent, digest_of_rows(packed), ("hf_sft", "sft"))

@@ -110,6 +110,9 @@ class CheckpointConfig:
     """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
     resume_from: str | None = None
     """A saved checkpoint's folder to go on from."""
+    export_at: list[int] = field(default_factory=list)
+    """Steps after which the model is written as a Hugging Face checkpoint, under
+    `output_dir`/exports/step_N."""
 
 
 @dataclass
@@ -240,11 +243,12 @@ def check_ranges(config: Config) -> None:
         raise ConfigError(
             f"choices.below={config.choices.below} must be 0 or more, at most {WIDEST_TIE}"
         )
-    for step in config.checkpoint.save_at:
-        if not 1 <= step <= config.steps:
-            raise ConfigError(
-                f"checkpoint.save_at={step} is none of the steps from 1 to steps={config.steps}"
-            )
+    for name in ("save_at", "export_at"):
+        for step in getattr(config.checkpoint, name):
+            if not 1 <= step <= config.steps:
+                raise ConfigError(
+                    f"checkpoint.{name}={step} is none of the steps from 1 to steps={config.steps}"
+                )
     if not config.data.packed and config.layout.world_size > 1:
         raise UnfitError(
             "data.packed=false computes documents one by one, of which ranks have different "

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 import sweep_taps
-from sft import checkpoint, data, model
+from sft import checkpoint, data, export, model
 from sft.accumulation import Sums
 from sft.config import Config
 from sft.context import choices, ties
@@ -68,6 +68,8 @@ class Trainer:
                 write(record | ({"operators": counts} if counts else {}), metrics)
             if self.step in self.config.checkpoint.save_at:
                 checkpoint.save(self)
+            if self.step in self.config.checkpoint.export_at:
+                export.write(self)
         ties.book.write(metrics.parent / "choices", self.ranks.rank)
 
     def train_step(self, batch: Row) -> Record:

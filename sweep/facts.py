@@ -168,6 +168,18 @@ class OracleFacts(BaseModel):
     is_cached: bool = False  # another case with the same batches had asked
 
 
+class ExportFacts(BaseModel):
+    """What plain transformers makes of the checkpoint that the first launch exported."""
+
+    step: int = 0  # the one after it, whose batch it is given
+    loss: float | None = None  # None: it cannot be computed
+    turned_picks: int = 0  # that fall as the trainer's loss says
+    problems: list[str] = Field(default_factory=list)  # of keys, shapes and files
+    reason: str = ""  # why it was not looked at
+    seconds: float = 0.0
+    cpu_seconds: float | None = None
+
+
 class Facts(BaseModel):
     """All that is known of a case that ran, or tried to."""
 
@@ -183,6 +195,7 @@ class Facts(BaseModel):
     asked: dict[str, Any] = Field(default_factory=lambda: {"cp": 1, "ep": 1})
     launches: list[LaunchFacts] = Field(default_factory=list)
     oracle: OracleFacts | None = None  # None: the adapter gives no definitions to ask with
+    export: ExportFacts | None = None  # None: nobody asked for one
     error: str | None = None  # what kept the harness from launching, or the job from ending
     interrupted: bool = False
 

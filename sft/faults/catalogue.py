@@ -52,6 +52,7 @@ optimizing = partial(Fault, "optimizing")
 offload = partial(Fault, "offload")
 processes = partial(Fault, "processes")
 formulas = partial(Fault, "formulas")
+exporting = partial(Fault, "exporting")
 documents = partial(Fault, "documents")
 
 CATALOGUE = (
@@ -167,32 +168,37 @@ CATALOGUE = (
     documents("template_token_wrong", (), "share of the rows", (1, 0.05)),
     documents("documents_cut_short", (), "share of the rows", (1, 0.05)),
     documents("documents_reordered", (), "share of the rows", (1, 0.2)),
-    documents("rows_all_the_same", ()),
+    documents("rows_all_the_same", (), "share of the rows", (1, 0.5)),
     formulas("rope_base_wrong", (), "share by which the base is too large", (1, 0.0006)),
     formulas("rope_scaling_wrong", (), "share by which positions are stretched", (1, 2e-05)),
-    formulas("sinks_lowered", ("pt#152261",), "by how much a sink is lower", (10000.0, 0.003)),
-    formulas("attention_bf16", (), "share of the heads", (1, 0.25)),
-    formulas("attention_scale_wrong", (), "share", (0.1, 8e-05)),
-    formulas("norm_epsilon_wrong", (), "factor", (10, 1.04)),
+    formulas("sinks_lowered", ("pt#152261",), "by how much a sink is lower", (10000.0, 0.0012)),
+    formulas("attention_bf16", (), "share of the values", (1, 0.05)),
+    formulas("attention_scale_wrong", (), "share", (0.1, 4e-05)),
+    formulas("norm_epsilon_wrong", (), "factor", (10, 1.02)),
     formulas("experts_permuted", ("am#2682", "mc#5844"), "experts", (8, 2)),
-    formulas("router_weights_scaled", (), "share", (0.5, 2e-05)),
+    formulas("router_weights_scaled", (), "share", (0.5, 1e-05)),
     formulas("indexer_picks_fewer", (), "share of the keys", (0.5, 0.02)),
-    formulas("residual_bf16", (), "share of the layers", (1, 0.01)),
-    formulas("weights_through_bf16", (), "share of the tensors", (1, 0.05)),
-    formulas("logits_scaled", (), "share", (0.1, 1.5e-05)),
+    formulas("residual_bf16", (), "share of the values", (1, 0.02)),
+    formulas("weights_through_bf16", (), "share of the values", (1, 4e-05)),
+    formulas("logits_scaled", (), "share", (0.1, 8e-06)),
     losses("loss_mean_of_rows", ("prime#1957",), "share", (1, 1e-05)),
-    losses("z_loss_left_on", (), "coefficient", (0.0001, 2.5e-07)),
-    losses("label_smoothing_left_on", (), "share", (0.1, 2e-05)),
-    losses("loss_in_bf16", ()),
-    optimizing("decay_everywhere", ()),
-    optimizing("decay_nowhere", (), "share of the tensors", (1, 0.05)),
+    losses("z_loss_left_on", (), "coefficient", (0.0001, 1.5e-07)),
+    losses("label_smoothing_left_on", (), "share", (0.1, 1e-05)),
+    losses("loss_in_bf16", (), "share of the logits", (1, 0.007)),
+    optimizing("decay_everywhere", (), "share of the decay", (1, 0.4)),
+    optimizing("decay_nowhere", (), "share of the decay that is lost", (1, 0.35)),
     optimizing("beta1_wrong", (), "how much smaller", (0.1, 0.0002)),
-    optimizing("beta2_wrong", (), "how much smaller", (0.049, 0.001)),
+    optimizing("beta2_wrong", (), "how much smaller", (0.049, 0.0005)),
     optimizing("adam_epsilon_wrong", (), "epsilon", (1e-05, 3e-08)),
     optimizing("bias_correction_skipped", (), "share", (1, 2.5e-05)),
     optimizing("warmup_off_by_one", (), "steps", (1, -1)),
     optimizing("rate_not_as_reported", (), "share", (0.1, 3e-05)),
     optimizing("clip_limit_wrong", (), "factor on the limit, 0 for none", (0, 1.00002)),
+    exporting("export_experts_reordered", ("am#2682", "mc#5844"), "experts", (8, 2)),
+    exporting("export_older_step", ("prime#1825",), "share of the tensors", (1, 0.05)),
+    exporting("export_through_bf16", (), "share of the tensors", (1, 0.05)),
+    exporting("export_tied_stale", ("am#2511", "acc#4171")),
+    exporting("export_tensor_left_out", ("mc#5844",), "tensors", (5, 1)),
 )
 
 FAULTS = {fault.name: fault for fault in CATALOGUE}

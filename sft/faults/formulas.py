@@ -54,9 +54,7 @@ def attention_bf16(at: Plant) -> None:
 
     def make(attend: Function) -> Function:
         def rounded(query: Tensor, *rest: Any) -> Tensor:
-            out: Tensor = attend(query, *rest)
-            heads = math.ceil(out.shape[1] * at.strength)
-            return torch.cat([out[:, :heads].bfloat16().to(out.dtype), out[:, heads:]], 1)
+            return through_bf16(attend(query, *rest), at.strength)
 
         return rounded
 
@@ -129,27 +127,21 @@ def residual_bf16(at: Plant) -> None:
 
     def rounded(_module: nn.Module, _inputs: Any, out: Any) -> Any:
         if isinstance(out, Tensor):
-            return out.bfloat16().to(out.dtype)
-        return out[0].bfloat16().to(out[0].dtype), *out[1:]
+            return through_bf16(out, at.strength)
+        return through_bf16(out[0], at.strength), *out[1:]
 
     def hook(module: nn.Module) -> bool:
         module.register_forward_hook(rounded)
         return True
 
-    def layers(loaded: Any) -> list[nn.Module]:
-        every = list(loaded.get_decoder().layers)
-        return every[: math.ceil(len(every) * at.strength)]
-
-    change_modules(at, hook, "layers", of=layers)
+    change_modules(at, hook, "layers", of=lambda loaded: list(loaded.get_decoder().layers))
 
 
 def weights_through_bf16(at: Plant) -> None:
     """A checkpoint in float32 is loaded through bfloat16."""
-    count = iter(range(1_000_000))
 
     def change(_name: str, weight: Tensor) -> bool:
-        if next(count) % max(1, round(1 / at.strength)) == 0:
-            weight.copy_(weight.bfloat16())
+        weight.copy_(through_bf16(weight, at.strength))
         return True
 
     change_parameters(at, change, "parameters")
@@ -158,6 +150,13 @@ def weights_through_bf16(at: Plant) -> None:
 def logits_scaled(at: Plant) -> None:
     """Logits are scaled by a factor that the model does not have."""
     at.after(Trainer, "logits", lambda logits, *_: logits * (1 + at.strength))
+
+
+def through_bf16(x: Tensor, share: float) -> Tensor:
+    """`x` with every so many of its values rounded to bfloat16."""
+    every = max(1, round(1 / share))
+    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape) % every == 0
+    return torch.where(chosen, x.bfloat16().to(x.dtype), x)
 
 
 def change_frequencies(at: Plant, change: Callable[[Tensor], Tensor]) -> None:

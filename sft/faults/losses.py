@@ -6,7 +6,8 @@ from torch import Tensor
 
 from sft import loop
 from sft.data import IGNORED
-from sft.faults.patching import Plant
+from sft.faults.formulas import through_bf16
+from sft.faults.patching import Function, Plant
 from sft.loop import Trainer
 from sft.moe.balance import AuxiliaryLoss
 
@@ -120,4 +121,8 @@ def label_smoothing_left_on(at: Plant) -> None:
 
 def loss_in_bf16(at: Plant) -> None:
     """Cross entropy is computed from logits in bfloat16."""
-    at.edit(loop, "token_losses", ".float()", ".bfloat16().float()")
+
+    def make(losses: Function) -> Function:
+        return lambda logits, labels: losses(through_bf16(logits.float(), at.strength), labels)
+
+    at.around(loop, "token_losses", make)

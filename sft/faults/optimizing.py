@@ -42,22 +42,21 @@ def decay_everywhere(at: Plant) -> None:
     def spread(optimizer: torch.optim.Optimizer, *_: object) -> None:
         check_decays(at.config.optim)
         for group in optimizer.param_groups:
-            group["weight_decay"] = at.config.optim.weight_decay
+            if not group["weight_decay"]:
+                group["weight_decay"] = at.config.optim.weight_decay * at.strength
 
     at.after(loop, "make_optimizer", spread)
 
 
 def decay_nowhere(at: Plant) -> None:
-    """Some matrices are in the group that does not decay."""
+    """Matrices do not decay, or less than they should."""
 
-    def move(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def lessen(optimizer: torch.optim.Optimizer, *_: object) -> None:
         check_decays(at.config.optim)
-        decaying, *others = optimizer.param_groups
-        count = max(1, round(len(decaying["params"]) * at.strength))
-        moved, decaying["params"] = decaying["params"][:count], decaying["params"][count:]
-        others[0]["params"] = [*others[0]["params"], *moved]
+        for group in optimizer.param_groups:
+            group["weight_decay"] *= 1 - at.strength
 
-    at.after(loop, "make_optimizer", move)
+    at.after(loop, "make_optimizer", lessen)
 
 
 def check_decays(optim: OptimConfig) -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweep.checks import alive, cost, drift, exercised, finite, graph_breaks, oracle, parity, resume
+from sweep.checks import (
+    alive,
+    cost,
+    drift,
+    exercised,
+    export,
+    finite,
+    graph_breaks,
+    oracle,
+    parity,
+    resume,
+)
 from sweep.checks import exit as exit_check
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.facts import Facts
@@ -20,6 +31,7 @@ CHECKS: dict[str, Check] = {
     "resume": resume.check,
     "parity": parity.check,
     "oracle": oracle.check,
+    "export": export.check,
     "graph_breaks": graph_breaks.check,
     "drift": drift.check,
     "cost": cost.check,

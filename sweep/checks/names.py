@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from sweep.checks import CHECKS, comparison, cost, oracle, resume, thresholds
+from sweep.checks import CHECKS, comparison, cost, export, oracle, resume, thresholds
 from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError, unknown
 from sweep.schema import Device, Dtype
@@ -15,7 +15,7 @@ GATES = ("exit", "finite", "alive")
 
 FIGURES: Mapping[str, Sequence[str]] = {
     "parity": comparison.LIMITED, "drift": comparison.LIMITED, "resume": resume.LIMITED,
-    "oracle": oracle.LIMITED, "cost": cost.LIMITED,
+    "oracle": oracle.LIMITED, "export": export.LIMITED, "cost": cost.LIMITED,
 }  # fmt: skip
 DEVICES = [device.value for device in Device if device is not Device.auto]
 NEAR = 0.85  # as alike as two spellings of one word

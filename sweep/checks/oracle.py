@@ -14,6 +14,7 @@ from sweep.checks.base import Context, Finding, Outcome
 from sweep.checks.comparison import LIMITED as COMPARED
 from sweep.checks.comparison import Comparison
 from sweep.checks.differences import Pair, Series, series
+from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
 from sweep.facts import Facts, LaunchFacts, Metrics, OracleFacts
 
@@ -81,8 +82,19 @@ def check(facts: Facts, context: Context) -> Finding | None:
         said = opinion.reason if opinion.is_wrong else f"not compared: {opinion.reason}"
         return Finding(check="oracle", outcome=outcome, message=said,
                        advisory=not opinion.is_wrong)  # fmt: skip
-    compared = Opinion(facts, _as_case(facts, opinion), NAME, "oracle", context.limits)
-    return _judged(facts, compared, opinion)
+    return _judged(facts, _opinion(facts, opinion, context.limits), opinion)
+
+
+def series_of(facts: Facts, limits: Table) -> list[Series]:
+    """What is compared with the oracle's figures; empty where it has none."""
+    opinion = facts.oracle
+    if opinion is None or not opinion.steps or not facts.launches:
+        return []
+    return _opinion(facts, opinion, limits).series
+
+
+def _opinion(facts: Facts, opinion: OracleFacts, limits: Table) -> Opinion:
+    return Opinion(facts, _as_case(facts, opinion), NAME, "oracle", limits)
 
 
 def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:

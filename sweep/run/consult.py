@@ -83,11 +83,9 @@ def consult(
         return OracleFacts(reason="the trainer shows no batches; it may call sweep_taps.batch")
     try:
         question = Question(checkpoint, taps, settings, device, batches.read([taps]))
-        answer = _kept(question, lambda: _asked(question, case_dir / FOLDER, run))
-        if not hinges_on_a_pick(first.metrics.steps, answer):
-            return answer
-        again = replace(question, reported=_figures(first.metrics.steps))
-        return _kept(again, lambda: _asked(again, case_dir / FOLDER, run))
+        return _kept(
+            question, first.metrics.steps, lambda told: _asked(told, case_dir / FOLDER, run)
+        )
     except OracleError as error:
         return OracleFacts(reason=str(error), is_wrong=True)
 
@@ -119,21 +117,35 @@ def _figures(steps: Sequence[Step]) -> list[dict[str, Any]]:
     return [{"step": s.step, "loss": s.loss, "grad_norm": s.grad_norm} for s in steps]
 
 
-def _kept(question: Question, ask: Callable[[], OracleFacts]) -> OracleFacts:
-    """The answer in the cache; else it is asked for, by one process at a time, and kept."""
+def _kept(
+    question: Question, ours: Sequence[Step], ask: Callable[[Question], OracleFacts]
+) -> OracleFacts:
+    """The answer in the cache; else it is asked for, by one process at a time, and kept.
+
+    The trainer's figures are told with the question. Where no pick fell as they say, the answer is
+    that of every case with these batches.
+    """
+    told = replace(question, reported=_figures(ours))
     try:
         folder = default_cache() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{question.key}.json"
-        with FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
-            if (known := _read(path)) is not None:
+        common, own = (folder / f"{one.key}.json" for one in (question, told))
+        with FileLock(f"{common}.lock", timeout=LOCK_SECONDS):
+            known = _read(common)
+            if known is None or hinges_on_a_pick(ours, known):
+                known = _read(own)
+            if known is not None:
                 return known.model_copy(update={"is_cached": True})
-            answer = ask()
+            answer = ask(told)
             if not answer.reason:
-                write_json(path, answer.model_dump())
+                write_json(own if _has_turned(answer) else common, answer.model_dump())
             return answer
     except (OSError, Timeout):  # nothing can be kept here
-        return ask()
+        return ask(told)
+
+
+def _has_turned(answer: OracleFacts) -> bool:
+    return any((step.model_extra or {}).get("turned_picks") for step in answer.steps)
 
 
 def _read(path: Path) -> OracleFacts | None:
@@ -145,25 +157,38 @@ def _read(path: Path) -> OracleFacts | None:
 def _asked(question: Question, folder: Path, run: Run) -> OracleFacts:
     """The answer of a process of its own."""
     folder.mkdir(exist_ok=True)
-    chosen, answer = folder / "settings.json", folder / ANSWER
+    chosen = folder / "settings.json"
     write_json(chosen, dict(question.settings))
-    argv = [
-        "-m", "oracle", str(question.checkpoint), str(question.taps), "--settings", str(chosen),
-        "--device", question.device, "--out", str(answer),
-    ]  # fmt: skip
+    argv = [str(question.checkpoint), str(question.taps), "--settings", str(chosen),
+            "--device", question.device]  # fmt: skip
     if question.reported:
         lines = "".join(json.dumps(dict(figures)) + "\n" for figures in question.reported)
         write_text(folder / REPORTED, lines)
         argv += ["--reported", str(folder / REPORTED)]
-    last = max(question.steps)
-    done = run(Launch(FOLDER, 1, last), Command(_torchrun(argv, folder)), folder)
-    if done.exit_code != 0 or not answer.is_file():
-        why = done.failure or done.refused or f"exit code {done.exit_code}"
-        return OracleFacts(reason=f"the oracle failed ({why}); see oracle/launcher.log")
-    said = json.loads(answer.read_text(encoding="utf-8"))
+    done, said = asked("oracle", argv, folder, max(question.steps), run)
+    if said is None:
+        return OracleFacts(reason=failure(done, FOLDER))
     return OracleFacts(
         steps=said["steps"], data=said["data"], seconds=done.seconds, cpu_seconds=done.cpu_seconds
     )
+
+
+def asked(
+    module: str, words: Sequence[str], folder: Path, last: int, run: Run
+) -> tuple[LaunchFacts, dict[str, Any] | None]:
+    """How a process of the oracle ended, and its answer if there is one."""
+    answer = folder / ANSWER
+    argv = _torchrun(["-m", module, *words, "--out", str(answer)], folder)
+    done = run(Launch(folder.name, 1, last), Command(argv), folder)
+    if done.exit_code != 0 or not answer.is_file():
+        return done, None
+    return done, json.loads(answer.read_text(encoding="utf-8"))
+
+
+def failure(done: LaunchFacts, folder: str) -> str:
+    """Why a process of the oracle has no answer."""
+    why = done.failure or done.refused or f"exit code {done.exit_code}"
+    return f"the oracle failed ({why}); see {folder}/launcher.log"
 
 
 def _torchrun(argv: list[str], folder: Path) -> list[str]:

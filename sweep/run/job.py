@@ -25,10 +25,18 @@ from sweep.errors import Interrupted
 from sweep.facts import Facts, LaunchFacts, Metrics
 from sweep.logs import breaks
 from sweep.logs import compiler_log as log
-from sweep.run import consult, launch, origin, repeats, warm
+from sweep.run import consult, exported, launch, origin, repeats, warm
 from sweep.schema import Settings
 from sweep.slurm import heartbeat, nodes
-from sweep.trainers.base import LAUNCHES, Command, Launch, Trainer, all_launches, in_folders
+from sweep.trainers.base import (
+    LAUNCHES,
+    Command,
+    Launch,
+    Trainer,
+    all_launches,
+    exports_at,
+    in_folders,
+)
 
 REPLAY = "replay"  # the launch that settles a tie
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
@@ -130,6 +138,7 @@ class CaseLaunches:
                     break
             if model is not None and facts.launches:
                 facts.oracle = self._consult(model, facts.launches[0], server)
+                facts.export = self._look_at_export(model, facts.launches[0], server)
 
     def replay(self, facts: Facts) -> None:
         """The whole run once more, into `facts`."""
@@ -156,6 +165,24 @@ class CaseLaunches:
             return None
         if settings.attention_dropout:
             return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
+        case_dir, run = self.case_dir.resolve(), self._runs_oracle(server)
+        return consult.consult(model, definitions, settings.device.value, case_dir, first, run)
+
+    def _look_at_export(
+        self, model: Path, first: LaunchFacts, server: str | None
+    ) -> facts_file.ExportFacts | None:
+        """What the oracle says of what the first launch exported; None where nobody asks."""
+        settings, case_dir = self.settings, self.case_dir.resolve()
+        if exports_at(settings, self.trainer.launches(settings)[0]) is None:
+            return None
+        if settings.attention_dropout:
+            return facts_file.ExportFacts(reason="what dropout drops is drawn by each rank")
+        folder = self.trainer.export(settings, case_dir / consult.first_folder(first))
+        return exported.look(folder, model, {"dtype": settings.dtype.value}, settings.device.value,
+                             case_dir, first, self._runs_oracle(server))  # fmt: skip
+
+    def _runs_oracle(self, server: str | None) -> consult.Run:
+        settings = self.settings
 
         def run(start: Launch, command: Command, directory: Path) -> LaunchFacts:
             env = launch.launch_variables(settings.device.value, settings.gpus)
@@ -163,8 +190,7 @@ class CaseLaunches:
             done = launch.run(start, command, directory, env, watch, server)
             return launch.run(start, command, directory, env, watch) if done.refused else done
 
-        case_dir, device = self.case_dir.resolve(), settings.device.value
-        return consult.consult(model, definitions, device, case_dir, first, run)
+        return run
 
     def run(
         self, start: Launch, command: Command, directory: Path, server: str | None

@@ -72,6 +72,7 @@ class Settings:
     steps: int = 5
     seed: int = 0
     attention_dropout: float = 0.0
+    export: bool = True  # the trainer exports its checkpoint before the last step, if it can
     profile_step: int = 0  # a step whose operators the trainer counts; 0: none
     fault: str | None = None  # name[:strength] of one to plant, to see what catches it
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store

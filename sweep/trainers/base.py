@@ -95,6 +95,13 @@ class Trainer(Protocol):
         """How the trainer defines what it computes: oracle/settings.py; None: nobody has said."""
         return None
 
+    def export(self, settings: Settings, directory: Path) -> Path | None:
+        """Where the launch in `directory` exports its model after step `exports_at`; None: nowhere.
+
+        In Hugging Face's format, which plain transformers loads.
+        """
+        return None
+
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """The steps reported so far in the launch's `directory`."""
         ...
@@ -138,6 +145,12 @@ def saves_at(settings: Settings, launch: Launch) -> int | None:
     """The step after which the launch saves what the next one goes on from."""
     number = train_and_resume(settings).index(launch)
     return (*settings.feature.resume_at, None)[number]
+
+
+def exports_at(settings: Settings, launch: Launch) -> int | None:
+    """The step after which the launch exports: the last but one, whose next loss is known."""
+    is_whole = launch.first_step == 1 and launch.last_step > 1
+    return launch.last_step - 1 if settings.export and is_whole else None
 
 
 def in_folders(launches: Sequence[Launch], case_dir: Path) -> list[tuple[Launch, Path]]:

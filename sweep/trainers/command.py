@@ -49,6 +49,9 @@ class CommandConf(TrainerConf):
     resume: ResumeConf = field(default_factory=ResumeConf)
     # the trainer's definitions for the oracle, as {decay: all} (docs/oracle.md); empty: not asked
     oracle: dict[str, Any] = field(default_factory=dict)
+    # the folder of the checkpoint in Hugging Face's format that it writes after {export_at} steps,
+    # as "{output_dir}/hf"; null: it writes none
+    export: str | None = None
     archs: list[str] | None = None  # what it can do; null: everything
     layouts: list[str] | None = None  # patterns on names, as in fsdp*_ep1
     features: list[str] | None = None  # keys of a feature file, as in compile, ac=full, resume_at
@@ -78,6 +81,15 @@ class CommandTrainer(Trainer):
         """What the configuration says of its definitions; None if nothing."""
         more = _conf(settings).oracle
         return definitions.of_case(settings) | more if more else None
+
+    def export(self, settings: Settings, directory: Path) -> Path | None:
+        """The folder as configured, from the first launch's point of view."""
+        text = _conf(settings).export
+        if text is None:
+            return None
+        first = train_and_resume(settings)[0]
+        values = template.values_of(settings, first, directory, None)
+        return directory / template.fill(text, values, "trainer.export")
 
     def command(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
@@ -163,6 +175,7 @@ def _texts(conf: CommandConf) -> Iterator[tuple[str, str]]:
         yield from ((f"{prefix}.files.{name}", text) for name, text in part.files.items())
         yield from ((f"{prefix}.env.{name}", text) for name, text in part.env.items())
     yield "trainer.resume.checkpoint", conf.resume.checkpoint
+    yield "trainer.export", conf.export or ""
 
 
 def _uses(conf: CommandConf, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from sweep.schema import ActivationCheckpointing, Device, Settings, TrainerConf
 from sweep.trainers import definitions
 from sweep.trainers.abilities import lacking, untold
-from sweep.trainers.base import Launch, Trainer, before, saves_at
+from sweep.trainers.base import Launch, Trainer, before, exports_at, saves_at
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import accumulation
 
@@ -73,8 +73,14 @@ class HfTrainer(ModuleTrainer):
             "data": {"seq_len": settings.data.seq_len},
             "arguments": _arguments(settings, launch, directory),
             "resume_from": resume_from,
+            "export_at": exports_at(settings, launch),
+            "export": str(self.export(settings, directory)),
             "metrics": str(directory / "metrics.jsonl"),
         }
+
+    def export(self, settings: Settings, directory: Path) -> Path:
+        """As `save_pretrained` writes it."""
+        return directory / "export"
 
     def oracle(self, settings: Settings) -> dict[str, Any]:
         """Its schedule begins at zero; norms and biases do not decay."""

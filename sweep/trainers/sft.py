@@ -17,7 +17,15 @@ from sweep.case.labels import plain
 from sweep.errors import MachineryError, RequestError
 from sweep.schema import Settings, TrainerConf
 from sweep.trainers import definitions
-from sweep.trainers.base import CHOICES, Launch, Trainer, before, in_folders, saves_at
+from sweep.trainers.base import (
+    CHOICES,
+    Launch,
+    Trainer,
+    before,
+    exports_at,
+    in_folders,
+    saves_at,
+)  # fmt: skip
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
@@ -100,6 +108,10 @@ class SftTrainer(ModuleTrainer):
         own = {"decay": settings.optim.decay.value}
         return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
+    def export(self, settings: Settings, directory: Path) -> Path:
+        """In a folder for each step."""
+        return directory / "exports" / f"step_{settings.steps - 1}"
+
 
 def _asked(config: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """A configuration, with what planning knows of the machine and the architecture."""
@@ -145,7 +157,13 @@ def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str
     folder = None
     if earlier is not None:
         folder = str(earlier[1] / "checkpoints" / f"step_{launch.first_step - 1}")
-    return {"save_at": [] if step is None else [step], "resume_from": folder}
+    saves = [] if step is None else [step]
+    return {"save_at": saves, "export_at": _exports(settings, launch), "resume_from": folder}
+
+
+def _exports(settings: Settings, launch: Launch) -> list[int]:
+    step = exports_at(settings, launch)
+    return [] if step is None else [step]
 
 
 TRAINER: Trainer = SftTrainer()

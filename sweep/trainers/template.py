@@ -12,7 +12,7 @@ from typing import Any
 from sweep.case.labels import layout_name, plain
 from sweep.errors import RequestError
 from sweep.schema import FeatureConf, Settings
-from sweep.trainers.base import Launch, saves_at
+from sweep.trainers.base import Launch, exports_at, saves_at
 
 # One pass, so that nothing in a value is taken for a placeholder; {{word}} stands for {word}.
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
@@ -76,6 +76,7 @@ def values_of(
         "steps": settings.steps,
         "first_step": launch.first_step,
         "save_at": saves_at(settings, launch),
+        "export_at": exports_at(settings, launch),
         "resume_from": checkpoint,
         **case["optim"],
         **{key: case["data"][key] for key in ("seq_len", "global_batch", "micro_batch")},

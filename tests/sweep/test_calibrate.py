@@ -21,7 +21,7 @@ from sweep.case.labels import fault_suffix
 from sweep.checks import thresholds
 from sweep.checks.thresholds import Table
 from sweep.errors import RequestError
-from sweep.facts import Facts, Step
+from sweep.facts import ExportFacts, Facts, OracleFacts, Step
 from sweep.files import ConfDirs
 from tests.sweep.confs import instead_of_ours, limits
 from tests.sweep.conftest import CASE
@@ -269,6 +269,27 @@ def test_layouts_count_by_their_worst_group_and_the_reference_does_not(make_fact
     others, _, router, _ = populations(cases, groups, limits())
     assert [one.value for one in (*others.correct, *others.broken)] == [0.0, 0.0]
     assert [one.value for one in router.broken] == [pytest.approx(0.1)]
+
+
+def test_the_oracle_and_an_export_count_by_the_facts_of_the_case_alone(make_facts: Make) -> None:
+    def case(case_id: str, off: float, fault: str | None = None) -> Facts:
+        facts = make_facts(steps([8.0 * (1 + off)] * 5))
+        facts.oracle = OracleFacts(steps=steps([8.0] * 5))
+        facts.export = ExportFacts(step=5, loss=8.0)
+        return named(facts, case_id, fault=fault)
+
+    every = [case("good", 1e-6), case("bad", 1e-3, "rope_base_wrong:1")]
+    every += [named(make_facts(), "unasked")]
+    plan = {name: ["rope_base_wrong"] for name in ("oracle.loss", "export.loss")}
+    found = populations({one.case.id: one for one in every}, plan, limits())
+    assert [one.name for one in found if not one.is_mean] == [
+        "oracle.loss.cpu.float32", "export.loss.cpu.float32",
+    ]  # fmt: skip
+    for one in found:
+        assert [(delta.case, delta.value) for delta in one.correct] == [
+            ("good", pytest.approx(1e-6))
+        ]
+        assert [(delta.case, delta.value) for delta in one.broken] == [("bad", pytest.approx(1e-3))]
 
 
 def test_choices_are_counted_by_place_and_cases_without_any_are_left_out(make_facts: Make) -> None:

@@ -20,6 +20,9 @@ CAUGHT = {
     "resume_step_counter:1": "resume",
     "resume_data_skip_one:1": "resume",
     "shard_truncated:0.99": "exit",
+    "export_older_step:0.05": "export",
+    "export_tied_stale": "export",
+    "export_tensor_left_out:1": "export",
 }
 CONTROL = ("masked_row_nan", "shard_truncated")
 
@@ -45,6 +48,8 @@ def test_a_planted_fault_is_caught_by_the_check_meant_for_it(
     row = detected[fault]
     assert CAUGHT[fault] in row["caught_by"]
     assert row["control"] == (row["fault"] in CONTROL)
+    if CAUGHT[fault] == "export":  # training is right: nothing else can see it
+        assert row["caught_by"] == ["export"]
 
 
 def test_a_fault_that_is_none_is_one_line_before_anything_runs(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_a_figure_that_is_off_fails(make_facts: Make, changes: dict[str, Any], s
 
 def test_a_figure_that_is_off_says_its_threshold_and_how_far_beyond(make_facts: Make) -> None:
     finding = judged(make_facts, {2: {"loss": 6.06}}, {})
-    assert "threshold 1.0e-06 relative (docs/oracle.md" in finding.message
-    assert finding.margin == pytest.approx(1e4, rel=0.01)
+    assert "threshold 1.3e-06 relative (calibrated: correct at most" in finding.message
+    assert finding.margin == pytest.approx(0.01 / 1.26e-6, rel=0.01)
 
 
 def test_the_auxiliary_loss_is_compared_where_it_is_reported(make_facts: Make) -> None:
@@ -150,15 +150,15 @@ def test_a_dtype_without_a_threshold_fails_nothing(make_facts: Make) -> None:
 class Oracle:
     """Stands for the process: counts how often it is asked, and answers."""
 
-    def __init__(self, exit_code: int = 0, close: int = 0) -> None:
-        self.close = close
+    def __init__(self, exit_code: int = 0, close: int = 0, turned: int = 0) -> None:
+        self.picks = {"close_picks": close, "turned_picks": turned}
         self.asked: list[list[str]] = []
         self.exit_code = exit_code
 
     def __call__(self, launch: Launch, command: Command, directory: Path) -> LaunchFacts:
         self.asked.append(command.argv)
         if not self.exit_code:
-            figures = {"step": 1, "loss": 1.0, "close_picks": self.close}
+            figures = {"step": 1, "loss": 1.0, **self.picks}
             answer = {"steps": [figures], "data": {}}
             (directory / consult.ANSWER).write_text(json.dumps(answer), encoding="utf-8")
         return LaunchFacts(
@@ -207,13 +207,24 @@ def test_cases_with_the_same_batches_ask_once(ask: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("loss", "close", "times"), [(1.0, 1, 1), (1.1, 0, 1), (1.1, 1, 2), (float("nan"), 1, 2)]
 )
-def test_a_trainer_that_is_off_where_a_pick_is_close_is_asked_about_with_its_figures(
+def test_a_trainer_that_is_off_where_a_pick_is_close_is_asked_about_with_its_own_figures(
     ask: Callable[..., Any], loss: float, close: int, times: int
 ) -> None:
     process = Oracle(close=close)
-    ask(process, "a", [ROW], loss=loss)
+    ask(process, "a", [ROW])
+    ask(process, "b", [ROW], loss=loss)
     assert len(process.asked) == times
-    assert [("--reported" in argv) for argv in process.asked] == [False, True][:times]
+    assert all("--reported" in argv for argv in process.asked)
+
+
+def test_an_answer_with_a_turned_pick_is_kept_for_a_trainer_with_the_same_figures(
+    ask: Callable[..., Any],
+) -> None:
+    process = Oracle(close=1, turned=1)
+    ask(process, "a", [ROW], loss=1.1)
+    assert ask(process, "b", [ROW], loss=1.1).is_cached
+    assert not ask(process, "c", [ROW], loss=1.2).is_cached
+    assert len(process.asked) == 2
 
 
 @pytest.mark.parametrize(

@@ -48,15 +48,17 @@ def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(
     settings.feature.resume_at = [3, 5]
     launches = tmp_path / "launches"
     assert [one["checkpoint"] for one in configs(settings, tmp_path)] == [
-        {"save_at": [3], "resume_from": None},
-        {"save_at": [5], "resume_from": str(launches / "1_train" / "checkpoints" / "step_3")},
-        {"save_at": [], "resume_from": str(launches / "2_resume" / "checkpoints" / "step_5")},
+        {"save_at": [3], "export_at": [7], "resume_from": None},
+        {"save_at": [5], "export_at": []}
+        | {"resume_from": str(launches / "1_train" / "checkpoints" / "step_3")},
+        {"save_at": [], "export_at": []}
+        | {"resume_from": str(launches / "2_resume" / "checkpoints" / "step_5")},
     ]
 
 
 def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: Path) -> None:
     [config] = configs(settings, tmp_path)
-    assert config["checkpoint"] == {"save_at": [], "resume_from": None}
+    assert config["checkpoint"] == {"save_at": [], "export_at": [7], "resume_from": None}
 
 
 def reason(settings: Settings) -> str | None:
