@@ -42,9 +42,9 @@ n-gram layer is the root of |g|, at least 1e-6, and its slope falls from 500 to 
 can move a gate over that kink and change the gradients before it. Its losses keep the bound.
 
 A choice between two experts, or two keys of an indexer, that score the same but for the last digit
-can fall differently in another layout. Training is another from there on, so only the steps before
-are compared; the last column names the step, and how far the losses are apart after it (at most
-{after:g}). `choices_fingerprint` in the metrics distinguishes such a step from a fault.
+can fall differently in another layout. Training is another from there on, so the figures here are
+of the steps before; the last column names the step, and how far the losses are apart after it (at
+most {after:g}). Such a layout runs once more with the same choices, and all its steps are compared.
 
 {table}
 """

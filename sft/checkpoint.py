@@ -90,7 +90,7 @@ def load(trainer: Run, place: Path) -> None:
     check_whole(place)
     digests.check(place, trainer.ranks)
     saved = read_shared(place)
-    allowed = trainer.config.checkpoint.allow
+    allowed = trainer.config.resume.allow
     settings.check(shaping(trainer), saved["settings"], allowed, place)
     check_steps_are_left(saved, trainer.config.steps, place)
     state = tensors(trainer)

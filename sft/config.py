@@ -20,6 +20,8 @@ COMPILE_BACKENDS = ("eager", "aot_eager", "inductor")
 ATTENTION = ("sdpa", "flex")
 LINEAR_ATTENTION = ("torch", "fla")
 DECAY = ("matrices", "all")
+WIDEST_TIE = 1e-3
+"""No choice between scores that are further apart is kept: it ties in no layout."""
 
 
 @dataclass
@@ -108,11 +110,25 @@ class CheckpointConfig:
     """Steps after which everything is saved, under `output_dir`/checkpoints/step_N."""
     resume_from: str | None = None
     """A saved checkpoint's folder to go on from."""
-    allow: list[str] = field(default_factory=list)
-    """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
     export_at: list[int] = field(default_factory=list)
     """Steps after which the model is written as a Hugging Face checkpoint, under
     `output_dir`/exports/step_N."""
+
+
+@dataclass
+class ResumeConfig:
+    allow: list[str] = field(default_factory=list)
+    """Settings that may be others than the checkpoint's when resuming, such as optim.lr."""
+
+
+@dataclass
+class ChoicesConfig:
+    keep: bool = False
+    """Keep which experts and keys were picked where scores are close, in `output_dir`/choices."""
+    replay: str | None = None
+    """The choices folder of another run, to pick as it did where its scores tie."""
+    below: float = 0.0
+    """Scores tie whose difference is a smaller share of the largest; at most 1e-3."""
 
 
 @dataclass
@@ -123,6 +139,8 @@ class Config:
     layout: LayoutConfig = field(default_factory=LayoutConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    resume: ResumeConfig = field(default_factory=ResumeConfig)
+    choices: ChoicesConfig = field(default_factory=ChoicesConfig)
     steps: int = 5
     seed: int = 0
     output_dir: str = "output"
@@ -221,6 +239,10 @@ def check_ranges(config: Config) -> None:
     for name, value in (numbers | {"seed": config.seed, "data.seed": config.data.seed}).items():
         if not value >= 0:  # NaN is not
             raise ConfigError(f"{name}={value} must be 0 or more")
+    if not 0 <= config.choices.below <= WIDEST_TIE:
+        raise ConfigError(
+            f"choices.below={config.choices.below} must be 0 or more, at most {WIDEST_TIE}"
+        )
     for name in ("save_at", "export_at"):
         for step in getattr(config.checkpoint, name):
             if not 1 <= step <= config.steps:

@@ -17,7 +17,7 @@ import sweep_taps
 from sft import checkpoint, data, export, model
 from sft.accumulation import Sums
 from sft.config import Config
-from sft.context import choices
+from sft.context import choices, ties
 from sft.context.sequence import Sequence, computing, document_ids, slice_of
 from sft.data import IGNORED, Loader, Row
 from sft.kernels import check_device
@@ -35,6 +35,7 @@ class Trainer:
 
     def __init__(self, config: Config, ranks: Ranks) -> None:
         set_seed(config.seed)
+        ties.book.open(config.choices)
         self.config, self.ranks = config, ranks
         check_device(config.model, ranks.device.type)
         self.model = model.load(config)
@@ -69,11 +70,12 @@ class Trainer:
                 checkpoint.save(self)
             if self.step in self.config.checkpoint.export_at:
                 export.write(self)
+        ties.book.write(metrics.parent / "choices", self.ranks.rank)
 
     def train_step(self, batch: Row) -> Record:
         """One optimizer step on this rank's rows of a global batch, [rows, seq]."""
         started, worked = time.perf_counter(), time.process_time()
-        self.step += 1
+        ties.book.step = self.step = self.step + 1
         self.show(batch)
         lr = self.scheduler.get_last_lr()[0]
         tokens = self.ranks.sum(self.trained_tokens(batch))
@@ -89,6 +91,7 @@ class Trainer:
         self.balance.step()
         moved = self.movement.since_last()
         self.optimizer.zero_grad()
+        ties.book.close_step()
         apply.measure(self.model, self.config.memory)
         return {
             "step": self.step,
@@ -140,9 +143,21 @@ class Trainer:
 
     def micro_batches(self, batch: Row) -> Iterable[Row]:
         """What is computed at once: rows of documents, or one document."""
+        if self.config.choices.keep or self.config.choices.replay:
+            batch = batch | {"places": self.places(batch["padding"])}
         if self.config.data.packed:
             return split(batch, self.config.data.micro_batch)
         return (document for row in split(batch, 1) for document in data.unpacked(row))
+
+    def places(self, padding: Tensor) -> Tensor:
+        """[rows, seq] a number for each token of the global batch, -1 for padding.
+
+        Rows are dealt out in turn: this rank's are every `dp_shard`-th of the batch.
+        """
+        rows = torch.arange(len(padding), device=padding.device) * self.config.layout.dp_shard
+        tokens = torch.arange(padding.shape[1], device=padding.device)
+        places = (rows + self.ranks.dp_rank).unsqueeze(1) * padding.shape[1] + tokens
+        return places.masked_fill(padding, -1)
 
     def logits(self, rows: Row, sequence: Sequence) -> Tensor:
         """[rows, seq / cp, vocabulary] of this rank's slice."""
@@ -163,6 +178,7 @@ class Trainer:
             self.ranks.cp_group,
             fla=self.config.model.linear_attention == "fla",
             padding=rows["padding"],
+            places=rows.get("places"),
         )
 
     def trained_tokens(self, batch: Row) -> Tensor:

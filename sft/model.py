@@ -20,7 +20,7 @@ from sft.context import attention, choices
 from sft.context.install import install
 from sft.errors import ConfigError
 from sft.memory import offloading
-from sft.moe import biases, experts
+from sft.moe import biases, experts, routing
 from sft.tied import share_buffers
 
 HEADS = (
@@ -60,6 +60,7 @@ def load(config: Config) -> PreTrainedModel:
     tables.reload(model, path)
     layers = {kind for kind, replaced in install(model).items() if replaced}
     kernels.check_model(config.model, published.model_type, layers)
+    routing.watch(model)
     choices.watch_experts(model)
     share_buffers(model)
     return model.train()

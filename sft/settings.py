@@ -1,7 +1,7 @@
 """The settings that shape a run's numbers: a checkpoint has them, and a resume has the same.
 
 How a run is computed (layout, memory features, kernels, micro-batches) may be another, and so may
-its length. What another value is wanted of on purpose is named in `checkpoint.allow`.
+its length. What another value is wanted of on purpose is named in `resume.allow`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def check(now: Settings, saved: Settings, allowed: list[str], place: Path) -> No
     for name in allowed:
         if name not in now:
             near = difflib.get_close_matches(name, now, 1) or [", ".join(sorted(now))]
-            raise ConfigError(f"checkpoint.allow={name} is none of what is compared: {near[0]}")
+            raise ConfigError(f"resume.allow={name} is none of what is compared: {near[0]}")
     for name, value in now.items():
         if name not in allowed and saved.get(name) != value:
             raise ConfigError(
                 f"{difference(name, value, saved.get(name), place)}; use the same, "
-                f'or checkpoint.allow=["{name}"]'
+                f'or resume.allow=["{name}"]'
             )
 
 

@@ -1,4 +1,6 @@
-"""What happened, as JSON on disk: the source of truth, written once and never again.
+"""What happened, as JSON on disk: the source of truth.
+
+What is known of a launch is never changed; settling a tie adds one launch more.
 
 Nothing here judges. Figures that are not finite are kept as Python's JSON writes them.
 """
@@ -104,6 +106,8 @@ class LaunchFacts(BaseModel):
 
     name: str
     repeats: str = ""  # the launch that it runs again, to measure how much figures differ
+    replays: str = ""  # the case whose choices it makes where scores tie
+    keeps_choices: bool = False  # whether it left its close choices, which another may replay
     directory: str  # relative to the case's folder
     argv: list[str]
     first_step: int  # expected
@@ -202,8 +206,13 @@ class Facts(BaseModel):
 
     @property
     def own_launches(self) -> list[LaunchFacts]:
-        """The whole run and its resumes, without their repeats."""
-        return [launch for launch in self.launches if not launch.repeats]
+        """The whole run and its resumes, without their repeats and replays."""
+        return [one for one in self.launches if not one.repeats and not one.replays]
+
+    @property
+    def replays(self) -> list[LaunchFacts]:
+        """The whole run with the choices of another case."""
+        return [one for one in self.launches if one.replays]
 
     def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
         """The launch and its repeats."""

@@ -47,7 +47,9 @@ class CaseSweeper(BasicSweeper):
             detach=request.detach, conclusion=request.conclusion, argv=self._task.argv,
         )  # fmt: skip
         launcher.observer = session
-        self._task.exit_code = session.execute(lambda: launcher.launch(session.overrides(), 0))
+        self._task.exit_code = session.execute(
+            lambda: launcher.launch(session.overrides(), 0), can_settle=True
+        )
 
     def _compose(self, overrides: Sequence[str]) -> DictConfig:
         from sweep.plan import env_set

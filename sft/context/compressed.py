@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sft.context import windows
+from sft.context import ties, windows
 from sft.context.exchange import gather
 from sft.context.indexer import counted_picks
 from sft.context.replace import modeling_module, replace_forwards
@@ -98,7 +98,9 @@ def picks(
     scores = indexer.scorer(queries, keys, hidden_states)
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = cut.visible(sequence.local(positions), sequence.local(documents))
+    scores = scores.masked_fill(~visible, float("-inf"))
     picked = windows.best(scores, visible, indexer.index_topk)
+    picked = ties.settled(sequence, indexer, picked, scores, cut.positions)
     return gather(counted_picks(picked, sequence, cut.positions, visible, picked), sequence)
 
 

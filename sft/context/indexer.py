@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sft.context import choices, windows
+from sft.context import choices, ties, windows
 from sft.context.exchange import gather
 from sft.context.replace import modeling_module, replace_forwards
 from sft.context.sequence import Sequence
@@ -47,17 +47,6 @@ def counted_picks(
     return counters.counted_marks(picks, "indexer_keys_dropped", visible & ~picked)
 
 
-class KeysOfAllRanks:
-    """Stands where GLM's indexer looks for a cache, to hand it the other ranks' keys."""
-
-    def __init__(self, sequence: Sequence) -> None:
-        self.sequence = sequence
-
-    def update_indexer(self, keys: Tensor, layer: int) -> Tensor:
-        """[batch, seq / n, dim] -> [batch, seq, dim]."""
-        return gather(keys, self.sequence)
-
-
 @torch.no_grad()
 def token_picks(
     sequence: Sequence,
@@ -69,20 +58,46 @@ def token_picks(
     position_ids: Tensor,
     cache: Any = None,
 ) -> Tensor:
-    """[batch, seq, picks] of every query, by GLM's own forward for those of this rank."""
-    own_forward = type(indexer).forward.__wrapped__
+    """[batch, seq, picks] of every query; a rank scores its own queries."""
     mask = sequence.local(attention_mask)
-    picks = own_forward(
-        indexer,
-        hidden_states,
-        q_resid,
-        position_embeddings,
-        first_of_equals(mask),
-        position_ids,
-        cache=KeysOfAllRanks(sequence),
-    )
-    picked = torch.zeros_like(mask).scatter(-1, picks.long(), True)
-    return gather(counted_picks(picks, sequence, sequence.position_ids, mask, picked), sequence)
+    keys = gather(token_keys(indexer, hidden_states, position_embeddings), sequence)
+    scores = token_scores(indexer, hidden_states, q_resid, position_embeddings, keys)
+    scores = scores + first_of_equals(mask)
+    count = min(indexer.index_topk, scores.shape[-1])
+    picks = scores.topk(count, dim=-1).indices
+    picked = torch.zeros_like(mask).scatter(-1, picks, True)
+    kept = ties.settled(sequence, indexer, picked & mask, scores, sequence.position_ids)
+    if ties.book.replayed:
+        picks = torch.where(kept, scores, float("-inf")).topk(count, dim=-1).indices
+    picks = counted_picks(picks.int(), sequence, sequence.position_ids, mask, kept)
+    return gather(picks, sequence)
+
+
+def token_keys(indexer: Any, hidden_states: Tensor, position_embeddings: Rotary) -> Tensor:
+    """[batch, n, dim] of GLM's indexer, by which tokens are found."""
+    keys = indexer.k_norm(indexer.wk(hidden_states)).unsqueeze(2)
+    return rotated(indexer, keys, position_embeddings).squeeze(2)
+
+
+def token_scores(
+    indexer: Any, hidden_states: Tensor, q_resid: Tensor, rotary: Rotary, keys: Tensor
+) -> Tensor:
+    """[batch, n, seq] of queries for keys [batch, seq, dim], as GLM's indexer computes them."""
+    queries = indexer.wq_b(q_resid).unflatten(-1, (indexer.n_heads, indexer.head_dim))
+    queries = rotated(indexer, queries, rotary).float()
+    by_head = (queries @ keys.mT.float().unsqueeze(1) * indexer.softmax_scale).relu()
+    hidden_states = hidden_states.to(indexer.weights_proj.weight.dtype)
+    weights = indexer.weights_proj(hidden_states).float() * indexer.n_heads**-0.5
+    return (weights.unsqueeze(-2) @ by_head).squeeze(-2)
+
+
+def rotated(indexer: Any, x: Tensor, position_embeddings: Rotary) -> Tensor:
+    """x [batch, n, heads, dim], of which the first values are rotated."""
+    rotate = modeling_module(indexer).apply_rotary_pos_emb_interleave
+    sizes = (indexer.qk_rope_head_dim, indexer.head_dim - indexer.qk_rope_head_dim)
+    first, rest = x.split(sizes, dim=-1)
+    first, _ = rotate(first, first, *position_embeddings, unsqueeze_dim=2)
+    return torch.cat([first, rest], dim=-1)
 
 
 def first_of_equals(mask: Tensor) -> Tensor:
@@ -113,7 +128,9 @@ def block_mask(
     scores = block_scores(sequence, indexer, hidden_states, position_embeddings, blocks)
     positions, documents = sequence.position_ids, sequence.document_ids
     visible = blocks.visible(sequence.local(positions), sequence.local(documents))
+    scores = scores.masked_fill(~visible, float("-inf"))
     picked = windows.best(scores, visible, indexer.block_topk)
+    picked = ties.settled(sequence, indexer, picked, scores, blocks.positions)
     picked = gather(counted_picks(picked, sequence, blocks.positions, visible, picked), sequence)
     return tokens_of(picked, blocks, positions).unsqueeze(1)
 

@@ -29,6 +29,9 @@ class Sequence:
     """Whether flash-linear-attention's kernels compute the gated delta rule."""
     padding: Tensor | None = None
     """[batch, seq] whether a token only fills its row up; None where none does."""
+    places: Tensor | None = None
+    """[batch, seq] a number for each token of the global batch, the same in every layout; -1 for
+    padding. None where no choices are kept."""
     place: Tensor = field(init=False)
     """[1] this rank's place among them, to compute with: as a number it would be part of a compiled
     graph, and ranks whose graphs differ may order their collectives differently, and wait forever.

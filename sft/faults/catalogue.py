@@ -63,6 +63,7 @@ CATALOGUE = (
     reduction("grad_reduce_skipped", ("pt#160285", "titan#4054"), "layer", (0, 1)),
     reduction("expert_scores_swapped", ("hf#48205",), "rank", (0, 1)),
     reduction("grad_norm_local_experts", ("am#3816", "mc#5916"), "share", (1, 0.1)),
+    reduction("clip_by_local_norm", ("am#3816",), "share", (1, 0.1)),
     reduction("grad_norm_counts_replicas", ("ds#8475",), "replicas counted", (2, 1.1)),
     losses(
         "loss_local_mean", ("prime#1957", "verl#2857"), "how far from the right count", (1, 0.05)

@@ -99,6 +99,21 @@ def grad_norm_local_experts(at: Plant) -> None:
     )
 
 
+def clip_by_local_norm(at: Plant) -> None:
+    """Each rank clips by the norm of its own shards; the norm that is reported is right."""
+    at.edit(
+        gradients,
+        "clip",
+        "    scale = min(",
+        "    parameters = list(parameters)\n"
+        "    shares = [local(p.grad).double().square().sum() for p in parameters\n"
+        "              if p.grad is not None]\n"
+        "    own = torch.stack(shares).sum().sqrt().item()\n"
+        "    norm += (own - norm) * _planted.strength\n"
+        "    scale = min(",
+    )
+
+
 def grad_norm_counts_replicas(at: Plant) -> None:
     """The gradient norm counts the gradients of experts once for each rank that has a copy."""
     at.edit(

@@ -18,7 +18,10 @@ from sweep.facts import Facts
 from sweep.schema import Settings, TrainerConf, trainer_confs
 
 PRODUCED = ("checkpoint", "data")
-"""The axes that nobody asks for: what was built and read, known only once the case has run."""
+"""The axes that nobody asks for: what was built and read, known only once the case has run.
+
+`data` among the axes is the data that were read, never the settings `data.seed` and the like.
+"""
 
 LABELS = {
     "trainer": "trainer.name", "arch": "arch.name", "layout": "layout", "feature": "feature.name",
@@ -83,9 +86,10 @@ def _named(differences: Sequence[str]) -> str:
 
 def _differences(before: Facts, now: Facts, free: Axes) -> Iterator[str]:
     old, new = _settings(before), _settings(now)
+    asked = tuple(axis for axis in free if axis not in PRODUCED)
     for key in dict.fromkeys([*old, *new]):
         a, b = (_value(version, key, other) for version, other in ((old, before), (new, now)))
-        if a is not UNKNOWN and b is not UNKNOWN and a != b and not is_under(key, free):
+        if a is not UNKNOWN and b is not UNKNOWN and a != b and not is_under(key, asked):
             yield f"{key} {_shown(a)} > {_shown(b)}"
     for key in PRODUCED:
         a, b = (getattr(facts.identity, key, None) for facts in (before, now))

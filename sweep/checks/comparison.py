@@ -21,11 +21,12 @@ from sweep.facts import Facts, Step
 CLIPPING = ("clip_coefficient", "grad_norm_clipped")
 FIGURES = ("loss", "grad_norm", "aux_loss", *CLIPPING)
 AFTER = "loss_after_choice"
+TIE = "tie"  # how far apart two scores may be, as a share of the largest, that rounding can turn
 GROUP = "grad_norm_"
 GROUPS = ("experts", "router", "norm", "embedding", "head", "attention", "mlp")
 """The built-in trainer's groups of parameters; others may have their own."""
 
-LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER)
+LIMITED = (*FIGURES, *(GROUP + name for name in GROUPS), "choices", AFTER, TIE)
 """What may have a threshold."""
 
 

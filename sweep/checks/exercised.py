@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sweep.checks import diagnostics
 from sweep.checks.base import Context, Finding, Outcome
 from sweep.facts import Facts, LaunchFacts
 
@@ -87,7 +88,8 @@ def check(facts: Facts, _context: Context) -> Finding:
             elif problem:
                 return _finding(Outcome.FAIL, f"{launch.name}: {problem}", launch.directory)
         wrong = _other_fault(launch, facts.case.fault) or _same_stream(launch)
-        if wrong := wrong or _wrong_rows(launch, facts.asked):
+        wrong = wrong or _wrong_rows(launch, facts.asked) or diagnostics.problem(launch)
+        if wrong:
             return _finding(Outcome.FAIL, f"{launch.name}: {wrong}", launch.directory)
     if not trained:  # a crash is no trainer that keeps silent
         return _finding(Outcome.INCONCLUSIVE, "no step was reported")

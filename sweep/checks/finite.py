@@ -46,7 +46,7 @@ def problem(launch: LaunchFacts) -> str:
 
 def _figures(step: Step) -> Iterator[tuple[str, float]]:
     """All that other checks compare: NaN is neither above a limit nor below."""
-    for name in ("loss", "grad_norm", "aux_loss", "lr"):
+    for name in ("loss", "grad_norm", "aux_loss", "clip_coefficient", "grad_norm_clipped", "lr"):
         if (value := getattr(step, name)) is not None:
             yield name, value
     yield from ((f"grad_norm of {name}", value) for name, value in step.grad_norm_groups.items())

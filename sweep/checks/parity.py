@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sweep.checks import agreement, peers
-from sweep.checks.agreement import Sides
+from sweep.checks import peers, ties
 from sweep.checks.base import Context, Finding, Outcome, largest_metrics
+from sweep.checks.sides import Sides
 from sweep.facts import Facts
 
 ALONE = "compared with nothing: no other case of the sweep trains the same"
@@ -40,8 +40,7 @@ def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
         return _finding(
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
-    compared = agreement.compare(facts, reference, context.limits)
-    outcome, message = agreement.judged(compared)
+    compared, outcome, message = ties.agreed(facts, reference, context.limits)
     if outcome is Outcome.FAIL and facts.case.fault is None:
         sides = Sides.of(facts, reference, context)
         message += f"; {sides}"
@@ -66,8 +65,7 @@ def _of_reference(facts: Facts, context: Context) -> Finding | None:
         return found.model_copy(update={"advisory": True, "alone": True})
     told: Finding | None = None
     for other in others:
-        compared = agreement.compare(facts, other, context.limits)
-        outcome, message = agreement.judged(compared)
+        compared, outcome, message = ties.agreed(facts, other, context.limits)
         if outcome is not Outcome.FAIL:
             continue
         sides = Sides.of(facts, other, context)

@@ -66,6 +66,16 @@ def referring(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
     return sorted(found, key=_rank)
 
 
+def plainest(facts: Facts, sweep: Mapping[str, Facts]) -> Facts | None:
+    """The plainest case that trains the same, as far; None if that is the case itself."""
+    others = [one for one in peers(facts, sweep)
+              if is_whole(one) and one.case.steps >= facts.case.steps]  # fmt: skip
+    first = min(others, key=_rank, default=None)
+    if first is None or (facts.case.fault is None and _rank(facts) < _rank(first)):
+        return None
+    return first
+
+
 def other_checkpoint(one: Facts, facts: Facts) -> str:
     """`checkpoint 1a > 2b` where a reference trained another one; empty if it did not."""
     return comparable.unlike(one, facts, (*_axes(one, facts), "data"))

@@ -130,9 +130,10 @@ def _other(pairs: list[Pair], *names: str) -> str:
 
 
 def _unseen(pairs: list[Pair]) -> str:
-    """Which of the figures that must be equal neither launch reports; empty if none is missing."""
+    """Which figures neither launch reports, so that they are not compared; empty if none."""
     steps = [step for pair in pairs for step in pair]
-    unseen = [name for name, value in EQUAL if all(value(step) in (None, []) for step in steps)]
+    known = (*EQUAL, ("gradient_digests", lambda step: step.gradient_digests))
+    unseen = [name for name, value in known if all(value(step) in (None, []) for step in steps)]
     return f"not compared, since it is not reported: {', '.join(unseen)}" if unseen else ""
 
 

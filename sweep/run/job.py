@@ -12,7 +12,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from sweep.trainers.base import (
     in_folders,
 )
 
+REPLAY = "replay"  # the launch that settles a tie
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
 
 
@@ -47,7 +48,7 @@ def run_job(settings: Settings) -> None:
     Not through Hydra, which would compose the case once more, at half of a job's cost.
     """
     case_dir = Path(settings.outputs) / str(settings.sweep_id) / str(settings.case_id)
-    if (case_dir / LAUNCHES).exists():
+    if (case_dir / LAUNCHES).exists() and settings.replay.case_id is None:
         print("this case was already started; it is not run twice")
         return
     file = case_file.read(case_dir)
@@ -55,7 +56,10 @@ def run_job(settings: Settings) -> None:
         os.environ.pop(warm.SERVERS, None)
         os.environ.update(file.env)
     with _stoppable():
-        run_case(settings, file.case, case_dir)
+        if settings.replay.case_id is None:
+            run_case(settings, file.case, case_dir)
+        else:
+            replay_case(settings, case_dir)
 
 
 def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = False) -> Facts:
@@ -83,6 +87,18 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         facts.seconds = clock.now() - facts.started
         facts_file.save(facts, case_dir)
     return facts
+
+
+def replay_case(settings: Settings, case_dir: Path) -> None:
+    """Add one launch to a case that ran, which replays the choices of another: a tie is settled."""
+    facts = facts_file.load(case_dir)
+    if facts is None:
+        return
+    try:
+        CaseLaunches(settings, case_dir).replay(facts)
+    except Exception as error:  # noqa: BLE001  # as where the case ran
+        facts.error = f"{REPLAY}: {type(error).__name__}: {error}"
+    facts_file.save(facts, case_dir)
 
 
 @dataclass(frozen=True)
@@ -123,6 +139,21 @@ class CaseLaunches:
             if model is not None and facts.launches:
                 facts.oracle = self._consult(model, facts.launches[0], server)
                 facts.export = self._look_at_export(model, facts.launches[0], server)
+
+    def replay(self, facts: Facts) -> None:
+        """The whole run once more, into `facts`."""
+        settings = self.settings
+        model = _checkpoint(settings) if self.trainer.needs_checkpoint(settings) else None
+        launches = self.case_dir.resolve() / LAUNCHES
+        directory = launches / f"{len(list(launches.iterdir())) + 1}_{REPLAY}"
+        directory.mkdir()
+        whole = self.trainer.launches(settings)[0]
+        command = self.trainer.command(settings, whole, directory, model)
+        with self._server() as server:
+            done = self.run(replace(whole, name=REPLAY), command, directory, server)
+        done.replays = str(settings.replay.case_id)
+        facts.launches.append(done)
+        facts.seconds += done.seconds
 
     def _consult(
         self, model: Path, first: LaunchFacts, server: str | None

@@ -23,7 +23,7 @@ from sweep.logs import root_cause
 from sweep.run import compile_cache as cache
 from sweep.run import warm
 from sweep.run.supervised import Supervised
-from sweep.trainers.base import LOG, PROCESS, Command, Launch
+from sweep.trainers.base import CHOICES, LOG, PROCESS, Command, Launch
 
 POLL_SECONDS = 0.1
 LOOK_SHARE = 20  # a look at the metrics is followed by so many times its length without one
@@ -122,6 +122,7 @@ def run(
         facts.stopped = len(facts.stopped_commands)
         facts.seconds = clock.now() - facts.started
         facts.metrics = watch.metrics()
+        facts.keeps_choices = (directory / CHOICES).is_dir()
     if not facts.ended_well:
         _explain(facts, directory)
     return facts

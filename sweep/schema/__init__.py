@@ -25,6 +25,7 @@ from sweep.schema.case import (
     LinearAttention,
     NoiseConf,
     OptimConf,
+    ReplayConf,
     ScaleConf,
 )
 from sweep.schema.trainer import (
@@ -38,8 +39,8 @@ from sweep.schema.trainer import (
 __all__ = [
     "ActivationCheckpointing", "ArchConf", "Attention", "DataConf", "Device", "Dtype",
     "ExpertDispatch", "FeatureConf", "LaunchConf", "LaunchMode", "LayoutConf",
-    "LinearAttention", "MetricsConf", "MetricsFormat", "NoiseConf", "OptimConf", "ResumeConf",
-    "ScaleConf", "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
+    "LinearAttention", "MetricsConf", "MetricsFormat", "NoiseConf", "OptimConf", "ReplayConf",
+    "ResumeConf", "ScaleConf", "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
 ]  # fmt: skip
 
 
@@ -86,6 +87,7 @@ class Settings:
     sweep_id: str | None = None  # set by the sweep for its jobs
     case_id: str | None = None  # likewise
     gpus: str | None = None  # likewise: what the launcher reserved for the job
+    replay: ReplayConf = field(default_factory=ReplayConf)  # likewise: a tie that a job settles
 
     @property
     def gpus_per_node(self) -> int:

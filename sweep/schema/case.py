@@ -144,6 +144,14 @@ class NoiseConf:
     parity: bool = False  # every other case is run again as well
 
 
+@dataclass
+class ReplayConf:
+    """Whose choices a case's last launch replays, and where scores tie; the sweep sets it."""
+
+    case_id: str | None = None
+    below: float = 0.0
+
+
 class LaunchMode(Enum):
     """`cold`: plain torchrun. `warm`: ranks are forked from a process with everything imported."""
 

@@ -27,6 +27,7 @@ from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion
 from sweep.run import launch, origin, salvage, warm
 from sweep.schema import Settings
+from sweep.session import ties
 from sweep.session.aside import set_aside
 from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
@@ -71,6 +72,7 @@ class Session:
         self._results = results
         self._jobs: dict[int, Started] = {}  # were started, or wait for it, and have not ended
         self._left: list[str] = []  # cases that go on without us
+        self._settling = False  # ties, by one launch more of cases that have ended
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
         self._problem: str | None = None  # with the machinery
@@ -105,13 +107,16 @@ class Session:
         results = SweepResults(every, folder, location, conf, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
 
-    def execute(self, run: Callable[[], object]) -> int:
-        """Run the cases by `run`, report, and return the exit code."""
+    def execute(self, run: Callable[[], object], can_settle: bool = False) -> int:
+        """Run the cases by `run`, report, and return the exit code.
+
+        `can_settle`: `run` can be called once more, for the cases in which scores tied.
+        """
         with watched() as stop, guarded(self.folder) as guard:
             interrupted = False
             with self._results.progress, self._ending:
                 try:
-                    self._run(run)
+                    self._run(run, can_settle)
                 except (KeyboardInterrupt, Interrupted):
                     interrupted = True
                 finally:
@@ -120,13 +125,18 @@ class Session:
             guard.ended = self._problem is None
             return code
 
-    def _run(self, run: Callable[[], object]) -> None:
+    def _run(self, run: Callable[[], object], can_settle: bool) -> None:
         """Whatever else than a signal ends it, results are reported after it."""
         try:
             self._results.note_unavailable()
             self._results.note_earlier([case.case.id for case in self.runnable])
             if self.runnable:
                 run()
+            if can_settle and not self._left:
+                self.runnable = ties.to_settle(self.planned, self._results.context)
+                self._settling = True
+                if self.runnable:
+                    run()
         except Exception as error:  # noqa: BLE001  # reported, and the sweep still ends with a report
             self._problem, _ = told(error)
 
@@ -180,7 +190,7 @@ class Session:
         if not self._stopping and _is_unexplained(facts):
             facts = salvage.facts_of(planned, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
-        self._results.conclude(planned, facts)
+        self._results.conclude(planned, facts, again=self._settling)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""

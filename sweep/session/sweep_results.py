@@ -49,8 +49,11 @@ class SweepResults:
             elif why:
                 self._keep(replace(self._result(case, None), judgement=unreadable(case.case, why)))
 
-    def conclude(self, planned: Planned, facts: Facts | None) -> None:
-        """The case has ended, and left these facts; None if it was stopped before it left any."""
+    def conclude(self, planned: Planned, facts: Facts | None, again: bool = False) -> None:
+        """The case has ended, and left these facts; None if it was stopped before it left any.
+
+        `again`: it had ended before, and was started once more to settle a tie.
+        """
         if facts is None:
             self.progress.ended(planned.case.id, "interrupted")
             return
@@ -59,7 +62,7 @@ class SweepResults:
             self.progress.ended(planned.case.id, "interrupted")
         else:
             self._keep(result)
-        self._store.record(result)
+        self._store.record(result, again)
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
@@ -71,12 +74,17 @@ class SweepResults:
         ids = [case.case.id for case in self._planned]
         return [self._results[case_id] for case_id in ids if case_id in self._results]
 
-    def _result(self, planned: Planned, facts: Facts | None) -> Result:
+    @property
+    def context(self) -> Context:
+        """The facts that there are of the sweep's cases."""
         known = {name: other.facts for name, other in self._results.items() if other.facts}
+        return Context(known, conf=self._conf)
+
+    def _result(self, planned: Planned, facts: Facts | None) -> Result:
         judgement = (
             unavailable(planned.case, str(planned.unavailable))
             if facts is None
-            else judge(facts, Context(known, conf=self._conf))
+            else judge(facts, self.context)
         )
         again = rerun_command(planned.overrides, planned.config_dir)
         return Result(judgement, self._folder / planned.case.id, again, facts)

@@ -87,9 +87,9 @@ class Recorder:
         self._client.log_artifact(run_id, str(self.folder / PLAN))
         return run_id
 
-    def record(self, result: Result) -> None:
-        """Write a case's run, once, with its final state."""
-        if run_of(result.folder, self.location.shown):
+    def record(self, result: Result, again: bool = False) -> None:
+        """Write a case's run, once, with its final state; `again`: it has a launch more since."""
+        if run_of(result.folder, self.location.shown) and not again:
             return
         _ = self.parent
         earlier = self._search(

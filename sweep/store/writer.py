@@ -35,16 +35,16 @@ class Writer:
         usual = PATIENCE_SECONDS if location.is_server else LOCAL_PATIENCE_SECONDS
         self._patience = usual if patience is None else patience  # left
         self._recorder = Recorder(location, folder)
-        self._left: list[Result] = []  # could not be recorded
+        self._left: list[tuple[Result, bool]] = []  # could not be recorded; whether once more
         self._paused_until = 0.0
         self.has_begun = False  # something was to be recorded
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None  # started with the first task
 
-    def record(self, result: Result) -> None:
-        """Queue a case's run to be written."""
+    def record(self, result: Result, again: bool = False) -> None:
+        """Queue a case's run to be written; `again`: also where it was, before its last launch."""
         self.has_begun = True
-        self._submit(lambda: self._record(result))
+        self._submit(lambda: self._record(result, again))
 
     def settle(self) -> None:
         """Wait until every case is in MLflow; those that failed are tried once more.
@@ -90,20 +90,20 @@ class Writer:
             except BaseException as error:  # noqa: BLE001  # MLflow raises what its backends raise
                 done.set_exception(error)
 
-    def _record(self, result: Result) -> None:
+    def _record(self, result: Result, again: bool) -> None:
         if time.monotonic() < self._paused_until:
-            self._left.append(result)
+            self._left.append((result, again))
             return
         try:
-            self._recorder.record(result)
+            self._recorder.record(result, again)
         except Exception:
-            self._left.append(result)
+            self._left.append((result, again))
             self._paused_until = time.monotonic() + PAUSE_SECONDS
             raise
 
     def _try_again(self) -> None:
         while self._left:
-            self._recorder.record(self._left[0])
+            self._recorder.record(*self._left[0])
             del self._left[0]
 
     def _failure(self, reason: object) -> MachineryError:

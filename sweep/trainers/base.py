@@ -18,6 +18,7 @@ from sweep.slurm import nodes
 LAUNCHES = "launches"  # in a case's folder: a folder for each, in their order
 LOG = "launcher.log"  # in a launch's folder
 PROCESS = "process.json"  # in a launch's folder: finds processes that outlived it
+CHOICES = "choices"  # in a launch's folder: what it picked where scores are close
 ABOUT = "about.json"  # in a launch's folder: what the trainer says that it runs (class About)
 
 

@@ -17,7 +17,15 @@ from sweep.case.labels import plain
 from sweep.errors import MachineryError, RequestError
 from sweep.schema import Settings, TrainerConf
 from sweep.trainers import definitions
-from sweep.trainers.base import Launch, Trainer, before, exports_at, saves_at
+from sweep.trainers.base import (
+    CHOICES,
+    Launch,
+    Trainer,
+    before,
+    exports_at,
+    in_folders,
+    saves_at,
+)  # fmt: skip
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 
@@ -78,12 +86,22 @@ class SftTrainer(ModuleTrainer):
             "layout": {"dp_shard": layout.dp_shard, "cp": layout.cp, "ep": layout.ep},
             "memory": {key: feature[key] for key in MEMORY},
             "checkpoint": _checkpoint(settings, launch, directory),
+            "choices": self._choices(settings, launch, directory),
             "steps": settings.steps,
             "seed": settings.seed,
             "output_dir": str(directory),
             "profile_step": settings.profile_step,
             "fault": settings.fault,
         }
+
+    def _choices(self, settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
+        """Kept by the whole run; a replay makes those of another case's, in the same sweep."""
+        replay = settings.replay
+        if replay.case_id is None:
+            return {"keep": launch.first_step == 1}
+        whole = self.launches(settings)[:1]
+        ((_, theirs),) = in_folders(whole, directory.parents[2] / replay.case_id)
+        return {"replay": str(theirs / CHOICES), "below": replay.below}
 
     def oracle(self, settings: Settings) -> dict[str, Any]:
         """The case says what decays; documents are cut to a row and packed in order."""

@@ -295,10 +295,10 @@ def test_a_resume_with_another_setting_is_refused_by_name_or_allowed(
 ) -> None:
     place = checkpoints.folder(str(saved), 5)
     config = changed(settings(model_with_dropout, tmp_path, [], place), name, value)
-    with pytest.raises(ConfigError, match=message + r'.*or checkpoint\.allow=\["' + name):
+    with pytest.raises(ConfigError, match=message + r'.*or resume\.allow=\["' + name):
         Trainer(config, ALONE)
     # rows of another length are other rows
-    config.checkpoint.allow = [name, "data.path"] if name == "data.seq_len" else [name]
+    config.resume.allow = [name, "data.path"] if name == "data.seq_len" else [name]
     assert Trainer(config, ALONE).step == 5
 
 
@@ -308,7 +308,7 @@ def test_what_is_allowed_to_be_another_is_what_the_run_goes_on_with(
     config = settings(model_with_dropout, tmp_path, [], checkpoints.folder(str(saved), 5))
     config.optim = OptimConfig(lr=1e-2, weight_decay=0.1, decay="all", warmup_steps=0)
     names = ("lr", "weight_decay", "decay", "warmup_steps")
-    config.checkpoint.allow = [f"optim.{name}" for name in names]
+    config.resume.allow = [f"optim.{name}" for name in names]
     trainer = Trainer(config, ALONE)
     assert [group["weight_decay"] for group in trainer.optimizer.param_groups] == [0.1]
     trainer.run()
@@ -319,7 +319,7 @@ def test_a_setting_that_no_checkpoint_is_held_to_cannot_be_allowed(
     model_with_dropout: Path, saved: Path, tmp_path: Path
 ) -> None:
     config = settings(model_with_dropout, tmp_path, [], checkpoints.folder(str(saved), 5))
-    config.checkpoint.allow = ["optim.lrs"]
+    config.resume.allow = ["optim.lrs"]
     with pytest.raises(ConfigError, match=r"allow=optim.lrs is none of what is compared: optim.lr"):
         Trainer(config, ALONE)
 

@@ -135,6 +135,16 @@ def each_mesh(rank: int, port: int, folder: Path, expected: dict[int, dict[str, 
         dist.destroy_process_group()
 
 
+def test_how_tensors_lie_depends_on_the_ranks_and_not_on_who_shares_a_sequence() -> None:
+    """So that `meshes` are all products of dp_shard, cp and ep."""
+    for world, ep in meshes():
+        splits = [(world // cp, cp) for cp in range(1, world + 1) if world % cp == 0]
+        layouts = [LayoutConfig(dp_shard=dp, cp=cp, ep=ep) for dp, cp in splits]
+        lie = [vars(models.distributed_config(Config(layout=layout))) for layout in layouts]
+        assert all(one == lie[0] for one in lie)
+    assert {(8, 2), (8, 4), (6, 2), (6, 3), (4, 2)} <= set(meshes())
+
+
 @pytest.mark.slow
 def test_norms_and_checkpoints_on_every_mesh_are_those_of_one_process(tmp_path: Path) -> None:
     counts = {experts_of(world, ep) for world, ep in meshes()}

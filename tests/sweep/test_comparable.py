@@ -11,7 +11,7 @@ import pytest
 
 from sweep.case import identity
 from sweep.case.identity import NOT_COMPUTED, flat, identity_of, is_under
-from sweep.checks import comparable
+from sweep.checks import comparable, peers
 from sweep.facts import Facts
 from tests.sweep.conftest import CASE
 from tests.sweep.planning import planned
@@ -21,7 +21,7 @@ LLAMA = ("arch=llama", "layout=single")
 OF_NO_CASE = {
     "case_id", "detach", "export", "gpus", "host_gone", "launch.cases_per_gpu", "launch.mode",
     "launch.slots", "launch.timeout_seconds", "noise.parity", "noise.repeats", "outputs", "plan",
-    "references", "rerun", "resume_sweep", "shard", "suite",
+    "references", "replay.below", "replay.case_id", "rerun", "resume_sweep", "shard", "suite",
     "sweep_id", "trainer.not_shown", "trainer.project",
 }  # fmt: skip
 
@@ -87,6 +87,13 @@ def test_an_axis_that_is_freed_may_differ() -> None:
     assert comparable.unlike(single, split).startswith("layout single > cp2_ep1, feature.name")
     assert comparable.unlike(single, split, ("layout", "feature", "steps")) == ""
     assert comparable.unlike(single, split, ("layout", "steps")).startswith("feature.name base >")
+
+
+def test_data_that_were_read_may_differ_where_settings_of_the_data_may_not() -> None:
+    """`layout=single,cp2 data.seed=1,2` held each seed against the other."""
+    first, second = of("data.seed=1"), of("data.seed=2")
+    assert comparable.unlike(first, second, comparable.PRODUCED) == "data.seed 1 > 2"
+    assert peers.peers(first, {"first": first, "second": second}) == []
 
 
 def test_many_differences_are_counted() -> None:

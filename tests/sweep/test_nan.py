@@ -23,6 +23,8 @@ FIGURES: dict[str, dict[str, Any]] = {
     "grad_norm": {"grad_norm": math.nan},
     "aux_loss": {"aux_loss": math.nan},
     "lr": {"lr": math.inf},
+    "clip_coefficient": {"clip_coefficient": math.nan},
+    "grad_norm_clipped": {"grad_norm_clipped": math.inf},
     "grad_norm of experts": {"grad_norm_groups": {"experts": math.nan}},
     "choices_by_place": {"choices_by_place": [1.0, math.nan]},
     "choices_fingerprint": {"counters": {"choices_fingerprint": math.nan}},

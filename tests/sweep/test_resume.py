@@ -166,7 +166,8 @@ def test_what_a_trainer_does_not_report_is_told(make_facts: Make) -> None:
     assert finding is not None
     assert finding.outcome is Outcome.PASS
     assert finding.message == (
-        "not compared, since it is not reported: learning rate, batch, random stream"
+        "not compared, since it is not reported: learning rate, batch, random stream,"
+        " gradient_digests"
     )
     assert "resume/inexact_steps" not in finding.metrics
 
