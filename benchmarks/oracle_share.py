@@ -7,6 +7,7 @@ SWEEP_CACHE to count every answer.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -15,8 +16,15 @@ from typing import Any
 
 def main() -> None:
     """Print a row a case, and the shares of the whole."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sweep", type=Path, help="a sweep's folder")
+    paths = sorted(parser.parse_args().sweep.glob("*/facts.json"))
+    if not paths:
+        sys.exit("no case has facts there; name a sweep's folder, as outputs/SWEEP")
     totals = dict.fromkeys(("launches", "oracle", "export"), 0.0)
-    for path in sorted(Path(sys.argv[1]).glob("*/facts.json")):
+    for path in paths:
         used = of_case(json.loads(path.read_text(encoding="utf-8")))
         print(f"{path.parent.name:40}", *(f"{name} {x:6.1f}" for name, x in used.items()))
         totals = {name: totals[name] + x for name, x in used.items()}
@@ -36,6 +44,4 @@ def of_case(facts: dict[str, Any]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} outputs/SWEEP")
     main()

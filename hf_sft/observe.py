@@ -21,7 +21,9 @@ from sft.report.metrics import fingerprints, movement
 class ObservedTrainer(Trainer):
     """`Trainer` unchanged; its batches, and the model that it really trains, are looked at."""
 
-    def __init__(self, *, metrics: Path, export: tuple[int | None, Path], **kwargs: Any) -> None:
+    def __init__(
+        self, *, metrics: Path, export: tuple[int | None, Path] = (None, Path()), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.export_at, self.export_to = export
         self.rows: list[str] = []

@@ -58,7 +58,7 @@ def plants() -> Iterator[Callable[[], Recorded]]:
     made: list[Recorded] = []
 
     def make() -> Recorded:
-        config = Config(checkpoint=CheckpointConfig([5], "run/checkpoints/step_5", [], [4]))
+        config = Config(checkpoint=CheckpointConfig([5], "run/checkpoints/step_5", [4]))
         made.append(Recorded(config, ALONE, 1.0))
         return made[-1]
 
