@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from oracle import ties
+import tiny_models
+from oracle import batches, steps, ties
 from oracle.errors import OracleError
+from oracle.settings import Settings
 from oracle.ties import Run, Turned
 
 REPORTED = {"step": 1, "loss": 1.0, "grad_norm": 2.0}
@@ -61,6 +64,26 @@ def test_a_gradient_norm_that_is_off_counts() -> None:
     assert ties.distance(run, {"loss": 1.0, "grad_norm": 2.0}) == 0
     assert ties.distance(run, {"loss": 1.0, "grad_norm": 2.1}) > 1
     assert ties.distance(run, {"loss": 1.0, "grad_norm": None}) == 0
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", {"loss": 1.0}), ("bfloat16", None)])
+def test_rounding_in_bfloat16_is_not_explained_by_picks(
+    write: Callable[..., Path],
+    row: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    expected: object,
+) -> None:
+    told: list[object] = []
+
+    def settled(run: Callable[[Turned], Run], reported: object) -> tuple[Turned, Run]:
+        told.append(reported)
+        return (), run(())
+
+    monkeypatch.setattr(ties, "settled", settled)
+    checkpoint, trained = tiny_models.ensure("llama", "nano", 0), batches.read([write(row())])
+    list(steps.compute(checkpoint, trained, Settings(dtype=dtype), "cpu", {1: {"loss": 1.0}}))
+    assert told == [expected]
 
 
 def test_reported_figures_are_read_by_step(tmp_path: Path) -> None:
