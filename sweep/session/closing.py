@@ -17,6 +17,7 @@ from sweep.files import ConfDirs
 from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.report import Result
+from sweep.session.again import with_references
 from sweep.session.rejudge import judge_recorded, with_result
 from sweep.session.results import load_all
 from sweep.store import End, Reader, Writer
@@ -100,7 +101,8 @@ def _on_disk(folder: Path, results: Sequence[Result], conf: ConfDirs) -> list[Re
     """Compared with each other and no earlier sweep: MLflow does not say what there was."""
     everything = load_all(case_dirs(folder), conf)
     known = Context(with_result((result.case.id, result.facts) for result in everything), conf=conf)
-    return [
+    judged = [
         replace(result, judgement=judge(result.facts, known)) if result.facts else result
         for result in results
     ]
+    return with_references(judged)

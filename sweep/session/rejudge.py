@@ -16,6 +16,7 @@ from sweep.files import ConfDirs, config_dir_of, inside
 from sweep.judge.verdict import Judgement, judge, unavailable, unreadable
 from sweep.report import Result
 from sweep.report.runs import Run
+from sweep.session.again import with_references
 from sweep.store import CaseRecord, Reader, SweepRecord, verdicts
 
 
@@ -33,7 +34,7 @@ def judge_recorded(
         pinned=reader.pinned(sweep),
         conf=conf,
     )
-    results = [_result(case, context, reader, sweep, folder) for case in cases]
+    results = with_references([_result(case, context, reader, sweep, folder) for case in cases])
     for case, result in zip(cases, results, strict=True):
         verdicts.update(reader.location.client, case, result)
     return _in_order(results, reader.plan(sweep)["cases"])
