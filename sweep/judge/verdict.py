@@ -48,8 +48,17 @@ class Judgement(BaseModel):
     @property
     def words(self) -> str:
         """The verdict as people read it: a pass that rests on no comparison says so."""
-        alone = self.verdict is Verdict.PASSED and any(finding.alone for finding in self.findings)
+        alone = self.verdict is Verdict.PASSED and self._is_alone
         return f"{self.verdict.value}, not compared" if alone else self.verdict.value
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether neither another case nor the oracle says what it should compute."""
+        is_seen = any(
+            finding.check == "oracle" and finding.outcome is Outcome.PASS
+            for finding in self.findings
+        )
+        return not is_seen and any(finding.alone for finding in self.findings)
 
     @property
     def worst(self) -> Finding | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.sweep.commands import console_script
 from tests.sweep.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,7 @@ class Journey:
     done: list[tuple[str, str | None]]
 
 
+OF_ONE_ARCH = "8 cases, 10-12 launches"
 TINY = {
     "make sweep": Tiny("", 0, "running, step 5 of 5(?s:.*)2 passed"),  # the main job, as it is
     "make test": Tiny(
@@ -61,8 +63,12 @@ TINY = {
     ),
     "python -m sweep --help": Tiny("", 0, "qwen3_moe, "),
     "python -m sweep -m suite=smoke": Tiny("arch=llama", 0, "1 passed"),
-    "python -m sweep -m suite=nightly plan=true": Tiny("arch=qwen3_moe", 0, "8 cases, 9 launches"),
-    "python -m sweep -m suite=nightly arch=qwen3_moe": Tiny("plan=true", 0, "8 cases, 9 launches"),
+    "python -m sweep -m suite=nightly plan=true": Tiny(
+        "arch=qwen3_moe", 0, "8 cases, 10-12 launches"
+    ),
+    "python -m sweep -m suite=nightly arch=qwen3_moe": Tiny(
+        "plan=true", 0, "8 cases, 10-12 launches"
+    ),
     "python -m sweep -m arch=gpt_oss layout=cp2_ep2 feature=none fault=null,cp_sinks_dropped:1": (
         Tiny("", 1, f"{CLEAN} .*passed(?s:.*){FAULT}: failed(?s:.*)alive:(?s:.*)parity:")
     ),
@@ -100,6 +106,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
     venv.create(folder / ".venv", symlinks=True)
     (packages,) = (folder / ".venv").glob("lib/*/site-packages")
     (packages / "installed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{folder}\n")
+    console_script(folder / ".venv" / "bin", folder / ".venv" / "bin" / "python")
     (folder / ".venv" / ".installed").touch()  # what pip would install is in our own environment
     (folder / "outputs").mkdir()
     shutil.copy(empty_store, folder / "outputs" / "mlflow.db")

@@ -26,13 +26,13 @@ def sweep(
     )  # fmt: skip
 
 
-def console_script(folder: Path) -> Path:
+def console_script(folder: Path, python: str | Path = sys.executable) -> Path:
     """`trainer-sweep` in this folder, as pip makes it of pyproject.toml."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, function = scripts["trainer-sweep"].partition(":")
     path = folder / "trainer-sweep"
     path.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        f"#!{python}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
     )
     path.chmod(0o755)
     return path

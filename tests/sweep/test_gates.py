@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweep import report
-from sweep.checks import Context
+from sweep.checks import Context, Finding, Outcome
 from sweep.facts import Facts, Step
 from sweep.judge import Judgement, Verdict, judge
 from sweep.report import Result
@@ -111,6 +112,16 @@ def test_a_missing_baseline_is_no_finding_and_neither_pass_nor_failure(trained: 
     assert (judgement.verdict, code(judgement)) == (Verdict.PASSED, 0)
     assert "drift" not in {one.check for one in judgement.findings}
     assert judgement.words == "passed, not compared"
+
+
+def test_what_the_oracle_computes_is_a_comparison(trained: Make) -> None:
+    lone = judged(trained())
+    opinions = {}
+    for outcome in (Outcome.PASS, Outcome.INCONCLUSIVE):
+        opinion = Finding(check="oracle", outcome=outcome)
+        opinions[outcome] = replace(lone, findings=[*lone.findings, opinion])
+    assert opinions[Outcome.PASS].words == "passed"
+    assert opinions[Outcome.INCONCLUSIVE].words == "passed, not compared"
 
 
 @pytest.mark.parametrize("broken", [{3: {"loss": math.nan}}, {}])
