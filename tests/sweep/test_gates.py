@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,8 @@ def test_what_the_oracle_computes_is_a_comparison(trained: Make) -> None:
     opinions = {}
     for outcome in (Outcome.PASS, Outcome.INCONCLUSIVE):
         opinion = Finding(check="oracle", outcome=outcome)
-        opinions[outcome] = replace(lone, findings=[*lone.findings, opinion])
+        findings = [*lone.findings, opinion]
+        opinions[outcome] = lone.model_copy(update={"findings": findings})
     assert opinions[Outcome.PASS].words == "passed"
     assert opinions[Outcome.INCONCLUSIVE].words == "passed, not compared"
 
