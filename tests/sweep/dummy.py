@@ -34,6 +34,7 @@ def sleeper(*, detached: bool) -> None:
 
 
 def ancestor(levels: int) -> int:
+    """The parent is the supervisor, its parent the job, and that one's parent the controller."""
     pid = os.getpid()
     for _ in range(levels):
         status = Path(f"/proc/{pid}/status").read_text()
@@ -52,10 +53,10 @@ def misbehave(behaviour: str) -> None:
         sleeper(detached=True)
         time.sleep(600)
     if behaviour == "job_killed":
-        os.kill(ancestor(1), signal.SIGKILL)
+        os.kill(ancestor(2), signal.SIGKILL)
         time.sleep(600)
     if behaviour == "controller_killed":
-        os.kill(ancestor(2), signal.SIGKILL)
+        os.kill(ancestor(3), signal.SIGKILL)
         time.sleep(600)
     if behaviour == "rank_1_exits":
         if os.environ["RANK"] == "1":
