@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -77,20 +78,41 @@ class Tree:
             subprocess.run(["tar", "-x"], cwd=self.source, input=archive.stdout, check=True)
 
     def run(self, suite: str, archs: Sequence[str], outputs: Path, more: Sequence[str]) -> Ran:
-        """Sweep; a sweep that records nothing is caught by its exit code."""
+        """Sweep; one that records nothing is caught by its exit code."""
         words = [f"suite={suite}", *([f"arch={','.join(archs)}"] if archs else []), *more]
+        before = set(outputs.glob("2*"))
+        done = self.python("sweep", "-m", *words, f"outputs={outputs}")
+        made = set(outputs.glob("2*")) - before
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        return read(made.pop() if made else None, done.returncode, said)
+
+    def python(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A module of the copy, with caches of its own."""
         environment = os.environ | {
             "PYTHONPATH": str(self.source), "MLFLOW_TRACKING_URI": "",
             "SWEEP_CACHE": str(self.folder / "cache"), "SFT_CACHE": str(self.folder / "cache"),
         }  # fmt: skip
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        before = set(outputs.glob("2*"))
-        code = subprocess.run(
-            [sys.executable, "-m", "sweep", "-m", *words, f"outputs={outputs}"],
-            cwd=self.source, env=environment, capture_output=True,
-        ).returncode  # fmt: skip
-        made = set(outputs.glob("2*")) - before
-        return read(made.pop() if made else None, code)
+        return subprocess.run(
+            [sys.executable, "-m", module, *words],
+            cwd=self.source, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+
+    @contextmanager
+    def after(self, clean: Path) -> Iterator[Path]:
+        """An outputs folder with the clean sweeps, for `drift`; what is added to it goes again."""
+        outputs, kept = self.folder / "outputs", self.folder / "store"
+        if not kept.exists():  # a store names its place, so it is made anew from the folders
+            shutil.copytree(
+                clean, outputs, ignore=shutil.ignore_patterns("mlflow.db*", "artifacts")
+            )
+            self.python("sweep.sync", f"outputs={outputs}")
+            shutil.copy(outputs / "mlflow.db", kept)
+        before = set(outputs.iterdir())
+        yield outputs
+        for made in set(outputs.iterdir()) - before:
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
+        shutil.copy(kept, outputs / "mlflow.db")
 
     def write(self, file: str, text: str) -> None:
         """Change a file; Python would take an old .pyc for it if size and second are the same."""
@@ -100,7 +122,7 @@ class Tree:
             compiled.unlink()
 
 
-def read(sweep: Path | None, code: int) -> Ran:
+def read(sweep: Path | None, code: int, said: str) -> Ran:
     """What a sweep's folder says."""
     ran = Ran({}, {}, {}, {}, 0)
     for case in sorted(sweep.glob("*/case.json")) if sweep else ():
@@ -116,7 +138,7 @@ def read(sweep: Path | None, code: int) -> Ran:
             for file in set(notes.read_text().split()):
                 ran.called.setdefault(file, set()).add(_json(case)["case"]["arch"])
     if code and not ran.gates:
-        ran.gates["exit code"] = [str(code)]
+        ran.gates["exit code"] = [f"{code}: {said}"]
     return ran
 
 
@@ -169,10 +191,8 @@ def examine(
     tree.write(file, (tree.source / file).read_text(encoding="utf-8"))
     try:
         for suite, archs in stages(file, clean):
-            outputs = tree.folder / "outputs"
-            shutil.copytree(clean.outputs, outputs)  # `drift` has its last good sweep
-            ran = tree.run(suite, archs, outputs, more)
-            shutil.rmtree(outputs)
+            with tree.after(clean.outputs) as outputs:
+                ran = tree.run(suite, archs, outputs, more)
             note(result, ran, clean.figures[suite])
             if result.gates:
                 break
