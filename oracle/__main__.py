@@ -8,7 +8,6 @@ and the keys of the files of batches and settings.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -16,26 +15,13 @@ from typing import Any
 
 from oracle import batches, source, ties
 from oracle import settings as settings_file
-from oracle.errors import OracleError
+from oracle.command import give
 from oracle.plain import hide_kernels
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command; 2 for a request that cannot be answered."""
-    args = parser().parse_args(argv)
-    try:
-        text = json.dumps(answer(args), indent=1) + "\n"
-        if args.out is None:
-            sys.stdout.write(text)
-        else:
-            args.out.write_text(text, encoding="utf-8")
-    except OracleError as error:
-        print(f"oracle: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"oracle: {args.out} cannot be written: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    return give("oracle", parser().parse_args(argv), answer)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,5 +66,5 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    hide_kernels()
+    hide_kernels("oracle")
     sys.exit(main())

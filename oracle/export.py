@@ -8,32 +8,23 @@ trainer started. docs/oracle.md says what is compared.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from oracle import batches
+from oracle import batches, ties
 from oracle import settings as settings_file
+from oracle.command import give
 from oracle.errors import OracleError
+from oracle.plain import hide_kernels
 
 EXAMPLES = 5
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command; 2 for a request that cannot be answered."""
-    args = parser().parse_args(argv)
-    try:
-        text = json.dumps(answer(args), indent=1) + "\n"
-    except OracleError as error:
-        print(f"oracle.export: {error}", file=sys.stderr)
-        return 2
-    if args.out is None:
-        sys.stdout.write(text)
-    else:
-        args.out.write_text(text, encoding="utf-8")
-    return 0
+    return give("oracle.export", parser().parse_args(argv), answer)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,7 +61,8 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
     if not problems:
         try:
             model = exported.load(args.export, args.checkpoint, chosen.dtype)
-            figures = exported.loss(model.to(args.device), steps[args.after + 1], args.loss)
+            reported = ties.trusted(args.loss, chosen.dtype)
+            figures = exported.loss(model.to(args.device), steps[args.after + 1], reported)
         except OracleError as error:
             problems.append(str(error))
     return {
@@ -83,4 +75,5 @@ def answer(args: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    hide_kernels("oracle.export")
     sys.exit(main())

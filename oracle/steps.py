@@ -24,11 +24,9 @@ def compute(
 ) -> Iterator[Figures]:
     """The figures of each step, the model trained in between; raises `OracleError`.
 
-    `reported` figures of the trainer say which way picks fall that rounding may turn. They do not
-    where it trains in bfloat16: it is off by more than such a pick in every step.
+    `reported` figures of the trainer say which way picks fall that rounding may turn.
     """
-    if settings.dtype != "float32":
-        reported = None
+    told = ties.trusted(reported, settings.dtype) or {}
     model = models.load(checkpoint, settings.dtype).to(device)
     adamw = optimizer.AdamW(settings)
     uses_routers = bool(settings.aux_loss_coef or settings.router_bias_rate)
@@ -41,7 +39,7 @@ def compute(
             figures, close = gradient(model, docs, settings, routers, turned)
             return figures, close, optimizer.norms(model, settings)
 
-        turned, (figures, close, (norm, groups)) = ties.settled(run, (reported or {}).get(number))
+        turned, (figures, close, (norm, groups)) = ties.settled(run, told.get(number))
         figures |= {"close_picks": sum(close.values()), "turned_picks": len(turned)}
         factor = optimizer.clip_factor(norm, settings)
         adamw.step(dict(model.named_parameters()), lr, factor)

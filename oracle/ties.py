@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oracle.errors import OracleError
 
+T = TypeVar("T")
 Figures = dict[str, Any]
 Turned = tuple[tuple[int, int], ...]
 """(document, number of the close pick in it) of each pick that falls the other way."""
@@ -24,6 +25,11 @@ Run = tuple[Figures, Close, tuple[float, dict[str, float]]]
 Reported = Mapping[int, Figures]
 LIMITS = {"loss": 5e-7, "grad_norm": 5e-6}
 MOST_CANDIDATES, MOST_TURNED = 16, 3
+
+
+def trusted(reported: T | None, dtype: str) -> T | None:
+    """What tells how picks fell; nothing in bfloat16, which is off by more than a pick anyway."""
+    return reported if dtype == "float32" else None
 
 
 def settled(run: Callable[[Turned], Run], reported: Figures | None) -> tuple[Turned, Run]:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import tiny_models
-from oracle import batches, export, steps
+from oracle import batches, export, steps, ties
 from oracle.batches import Document
 from oracle.settings import Settings
 
@@ -145,3 +145,33 @@ def test_a_request_that_cannot_be_answered_is_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def test_an_answer_that_cannot_be_written_is_one_line(
+    checkpoint: Path, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [str(checkpoint), str(checkpoint), str(write(ROW)), "--after", "0"]
+    assert export.main([*asked, "--out", str(tmp_path / "no" / "answer.json")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("oracle.export: ")
+    assert "cannot be written" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("float32", {"loss": 9.0}), ("bfloat16", None)])
+def test_rounding_in_bfloat16_is_not_explained_by_picks(
+    checkpoint: Path, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    dtype: str, told: object,
+) -> None:  # fmt: skip
+    reported: list[object] = []
+
+    def settled(run: Callable[[Any], Any], known: object) -> Any:
+        reported.append(known)
+        return (), run(())
+
+    monkeypatch.setattr(ties, "settled", settled)
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"dtype": dtype}), encoding="utf-8")
+    asked = [str(checkpoint), str(checkpoint), str(write(ROW)), "--after", "0", "--loss", "9.0"]
+    assert export.main([*asked, "--settings", str(settings)]) == 0
+    assert reported == [told]

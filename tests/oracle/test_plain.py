@@ -17,7 +17,7 @@ KERNEL = """
 def chunk_gated_delta_rule(query, key, value, **_):
     raise SystemExit("the kernel was called")
 """
-LOADED_BEFORE = "import fla, runpy; runpy.run_module('oracle', run_name='__main__', alter_sys=True)"
+LOADED_BEFORE = "import fla, runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 BY_ITSELF = """
 from transformers.models.qwen3_5 import modeling_qwen3_5
 modeling_qwen3_5.torch_chunk_gated_delta_rule(0, 0, 0)
@@ -43,17 +43,20 @@ def ask(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [("-m", "oracle"), ("-c", LOADED_BEFORE)])
+@pytest.mark.parametrize("program", ["oracle", "oracle.export"])
+@pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_kernel_that_is_installed_is_not_used(
     ask: Callable[..., subprocess.CompletedProcess[str]],
     write: Callable[..., Path],
     row: Callable[..., dict[str, Any]],
-    how: tuple[str, ...],
+    program: str,
+    is_loaded: bool,
 ) -> None:
-    assert (
-        "the kernel was called" in ask("-c", BY_ITSELF).stderr
-    )  # what transformers does by itself
+    unasked = ask("-c", BY_ITSELF)  # what transformers does by itself
+    assert "the kernel was called" in unasked.stderr
+    how = ("-c", LOADED_BEFORE.format(program)) if is_loaded else ("-m", program)
     checkpoint = str(tiny_models.ensure("qwen3_5_dense", "nano", 0))
-    ended = ask(*how, checkpoint, str(write(row())))
+    more = [checkpoint, "--after", "0"] if program == "oracle.export" else []
+    ended = ask(*how, checkpoint, *more[:1], str(write(row())), *more[1:])
     assert ended.returncode == 0, ended.stderr
     assert '"loss"' in ended.stdout
