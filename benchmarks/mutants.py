@@ -28,7 +28,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("sft", "hf_sft")
+PROGRAMS = ("sft/__main__.py", "hf_sft/__main__.py")
 SUITES = {"sft": ["nightly", "resume_all"], "hf_sft": ["hf_trainer"]}
+CHEAP = ("llama", "qwen3_moe", "gpt_oss")
 NOISE = {"step_seconds", "step_cpu_seconds", "peak_memory_gib"}
 TRACED = """
 import os, sys, threading
@@ -160,7 +162,6 @@ class Clean:
         tree, self.outputs = Tree(folder), folder / "outputs"
         self.figures: dict[str, dict[str, Any]] = {}
         self.called: dict[str, set[str]] = {}
-        self.cost: dict[str, int] = {}
         for suite in suites:
             first, second = (tree.run(suite, [], self.outputs, more) for _ in range(2))
             if first.gates or second.gates:
@@ -169,14 +170,15 @@ class Clean:
                 key: value for key, value in first.figures.items()
                 if second.figures.get(key) == value
             }  # fmt: skip
-        for program in ("sft/__main__.py", "hf_sft/__main__.py"):
-            text = (tree.source / program).read_text(encoding="utf-8")
-            after = "from __future__ import annotations\n"
-            noting = TRACED.format(tree=str(tree.source))
-            tree.write(program, text.replace(after, after + noting, 1))
+        originals = {name: (tree.source / name).read_text(encoding="utf-8") for name in PROGRAMS}
+        after, noting = "from __future__ import annotations\n", TRACED.format(tree=str(tree.source))
+        for name, text in originals.items():
+            tree.write(name, text.replace(after, after + noting, 1))
         for suite in suites:
             for file, archs in tree.run(suite, [], folder / "called", more).called.items():
                 self.called.setdefault(file, set()).update(archs)
+        for name, text in originals.items():  # a second start takes the tree as it is
+            tree.write(name, text)
 
 
 def examine(
@@ -205,19 +207,22 @@ def examine(
 def stages(file: str, clean: Clean) -> Iterator[tuple[str, list[str]]]:
     """Suites and architectures, the cheapest first; all of them where no case calls the file."""
     archs = sorted(clean.called.get(file, ()))
-    cheap = next((arch for arch in ("llama", "qwen3_moe", "gpt_oss") if arch in archs), None)
-    trainer = Path(file).parts[0]
-    suites = [suite for suite in SUITES[trainer] if suite in clean.figures]
-    for arch in [cheap or archs[0]] if archs else []:
-        yield suites[0], [arch]
-    for suite in suites:
-        yield suite, archs
+    suites = [suite for suite in SUITES[Path(file).parts[0]] if suite in clean.figures]
+    if not archs:
+        yield from ((suite, archs) for suite in suites)
+        return
+    first, *others = sorted(archs, key=lambda arch: (arch not in CHEAP, arch))
+    yield suites[0], [first]
+    if others:
+        yield suites[0], others
+    yield from ((suite, archs) for suite in suites[1:])
 
 
 def note(result: Result, ran: Ran, expected: Mapping[str, Any]) -> None:
     """Add what a sweep showed to the mutant's result."""
-    result.gates, result.advisory = ran.gates, ran.advisory
-    result.cases = max(result.cases, ran.cases)
+    result.gates = ran.gates
+    result.advisory |= ran.advisory
+    result.cases += ran.cases
     cases = {key.split("/")[0] for key in ran.figures}
     stable = {key: value for key, value in expected.items() if key.split("/")[0] in cases}
     differs = (key for key, value in stable.items() if ran.figures.get(key) != value)
@@ -262,11 +267,10 @@ def main() -> None:
         drawn = sample(args.mutate.resolve(), args.count, seed, args.files.split(","))
         done = {one.id for one in known}
         left = [one for one in drawn if one[0] not in done]
-        suites = args.suites.split(",") if args.suites else [
-            suite for name in args.files.split(",") for suite in SUITES[name.split("/")[0]]
-        ]  # fmt: skip
         if args.suites:
-            SUITES.update(dict.fromkeys(SUITES, suites))
+            SUITES.update(dict.fromkeys(SUITES, args.suites.split(",")))
+        trainers = dict.fromkeys(Path(name).parts[0] for name in args.files.split(","))
+        suites = list(dict.fromkeys(suite for trainer in trainers for suite in SUITES[trainer]))
         clean = Clean(args.out.resolve() / "clean", suites, args.more)
         trees: SimpleQueue[Tree] = SimpleQueue()
         for number in range(args.workers):
