@@ -102,10 +102,11 @@ def peak_memory_gib(facts: Facts) -> float | None:
 def memory_growth(facts: Facts) -> float | None:
     """The share of its peak by which the memory of the worst rank grows in a step.
 
-    The median over the steps after the first: a peak that rises once for a longer batch is no leak.
+    The least over the steps after the first, since a leak grows in each of them: allocators that
+    are still settling take more in some steps, and little or nothing in others.
     """
     rises = _rises(facts, 1)
-    return median(rises) if len(rises) >= FEW else None
+    return min(rises) if len(rises) >= FEW else None
 
 
 def settled_growth(facts: Facts) -> float | None:

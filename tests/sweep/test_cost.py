@@ -121,6 +121,11 @@ def test_a_peak_that_rises_once_is_no_leak(taken: Make) -> None:
     assert checked(taken(memory=[1.0, 1.5, 1.5, 1.9, 1.9])).outcome is Outcome.PASS
 
 
+def test_an_allocator_that_still_settles_is_no_leak(taken: Make) -> None:
+    """Four ranks of deepseek_v4 on a busy CI machine: 8% of the peak in three steps, unevenly."""
+    assert checked(taken(memory=[0.5, 0.626, 0.649, 0.671, 0.677])).outcome is Outcome.PASS
+
+
 def test_too_few_steps_say_nothing_of_growth(taken: Make) -> None:
     short = taken(SECONDS[:4], [1.0, 1.5, 1.8, 2.1])
     assert "cost/memory_growth" not in checked(short).metrics
