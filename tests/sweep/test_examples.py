@@ -37,6 +37,27 @@ def test_its_resume_that_forgets_the_optimizer_is_found(outputs: Path) -> None:
     assert re.search(r"resume: step \d: loss is", " ".join(done.stdout.split())), done.stdout
 
 
+TRL = ("--config-dir", "examples/trl/conf", "trainer=trl", "arch=llama")
+
+
+@pytest.mark.slow
+def test_trl_trains_resumes_and_shards_by_yaml_alone(outputs: Path) -> None:
+    done = sweep("-m", *TRL, "layout=single,fsdp2_ep1", "feature=none,none_resume",
+                 f"outputs={outputs}", COLUMNS="200")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed, 1 known" in done.stdout
+    conclusive = {
+        path.parent.name: {
+            found["check"]
+            for found in json.loads(path.read_text())["findings"]
+            if found["outcome"] == "pass"
+        }
+        for path in outputs.glob("*/*/findings.json")
+    }
+    assert {"exit", "finite", "parity"} <= conclusive["llama-fsdp2_ep1-none"]
+    assert {"exit", "finite", "resume"} <= conclusive["llama-single-none_resume"]
+
+
 def test_what_its_yaml_does_not_list_is_unavailable() -> None:
     done = sweep("-m", *PLAIN, "layout=cp2_ep2", "arch=llama,qwen3_moe", "plan=true")
     assert done.returncode == 0, done.stderr
