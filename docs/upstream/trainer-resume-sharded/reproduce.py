@@ -41,7 +41,7 @@ def train(rank: int, port: int, folder: str) -> None:
             try:
                 trainer(folder, output, only_model).train(resume_from_checkpoint=resume_from)
                 print_from_first(rank, f"  {action}: done")
-            except Exception as error:
+            except (RuntimeError, ValueError) as error:
                 print_from_first(rank, f"  {action}: {type(error).__name__}: {last_line(error)}")
 
 
