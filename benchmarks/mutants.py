@@ -231,17 +231,22 @@ def note(result: Result, ran: Ran, expected: Mapping[str, Any]) -> None:
 
 def report(results: Sequence[Result]) -> str:
     """The score, and every mutant with an effect that no check that gates saw."""
-    effective = [one for one in results if one.gates or one.advisory or one.differs]
-    caught = [one for one in effective if one.gates]
-    missed = [one for one in effective if not one.gates]
+    effective = [result for result in results if result.gates or result.advisory or result.differs]
+    caught = [result for result in effective if result.gates]
+    missed = [result for result in effective if not result.gates]
     share = 100 * len(caught) / max(1, len(effective))
     score = (
         f"{len(results)} mutants, {len(effective)} with an effect, {len(caught)} caught by a check"
         f" that gates ({share:.0f} %)"
     )
     lines = [score, "", "| mutant | change | differs | advisory |", "| --- | --- | --- | --- |"]
-    for one in missed:
-        cells = (one.id, f"`{one.change}`", " ".join(one.differs[:2]), " ".join(one.advisory))
+    for result in missed:
+        cells = (
+            result.id,
+            f"`{result.change}`",
+            " ".join(result.differs[:2]),
+            " ".join(result.advisory),
+        )
         lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -265,8 +270,8 @@ def main() -> None:
     if not args.report:
         seed = args.seed or head.stdout.strip()
         drawn = sample(args.mutate.resolve(), args.count, seed, args.files.split(","))
-        done = {one.id for one in known}
-        left = [one for one in drawn if one[0] not in done]
+        done = {result.id for result in known}
+        left = [result for result in drawn if result[0] not in done]
         if args.suites:
             SUITES.update(dict.fromkeys(SUITES, args.suites.split(",")))
         trainers = dict.fromkeys(Path(name).parts[0] for name in args.files.split(","))

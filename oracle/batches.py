@@ -117,7 +117,7 @@ def _is_integers(value: Any) -> bool:
 def joined(slices: Sequence[Line], where: str) -> Line:
     """One row from its slices, by their start; raises `OracleError` if they do not meet."""
     whole: Line = {**slices[0], "padding": 0, **{key: [] for key in TOKENS if key in slices[0]}}
-    for part in sorted(slices, key=lambda one: one.get("start", 0)):
+    for part in sorted(slices, key=lambda piece: piece.get("start", 0)):
         if part.get("start", 0) != len(whole["input_ids"]):
             raise OracleError(
                 f"{where}: a slice starts at {part.get('start', 0)}, but {len(whole['input_ids'])}"

@@ -24,7 +24,7 @@ def shapes(folder: Path) -> Shapes:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise OracleError(f"{folder} has no *.safetensors file; did the trainer export it?")
-    return [one for file in files for one in _shapes_in(file)]
+    return [shape for file in files for shape in _shapes_in(file)]
 
 
 def _shapes_in(path: Path) -> Shapes:

@@ -81,7 +81,7 @@ def gradient(
     if routers:
         routers.forget()
     # the same order whatever the layout, so that rounding is the same
-    for place, document in enumerate(sorted(docs, key=lambda one: one.digest)):
+    for place, document in enumerate(sorted(docs, key=lambda document: document.digest)):
         if not document.trained and routers is None:
             continue
         picks = models.FirstOfEquals([number for at, number in turned if at == place])

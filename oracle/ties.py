@@ -41,8 +41,8 @@ def settled(run: Callable[[Turned], Run], reported: Figures | None) -> tuple[Tur
         if not candidates:
             break
         is_last = False
-        runs = {one: run(one) for one in candidates[:MOST_CANDIDATES]}
-        nearest = min(runs, key=lambda one: distance(runs[one], reported))
+        runs = {candidate: run(candidate) for candidate in candidates[:MOST_CANDIDATES]}
+        nearest = min(runs, key=lambda candidate: distance(runs[candidate], reported))
         if distance(runs[nearest], reported) >= distance(best, reported):
             break
         turned, best = nearest, runs[nearest]

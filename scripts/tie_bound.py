@@ -30,16 +30,18 @@ USAGE = Usage(
 
 def rows(results: Sequence[Result], limits: thresholds.Table) -> Iterator[tuple[str, int, float]]:
     """Each case with how many margins were compared with the plainest case's, and the largest."""
-    sweep = {one.case.id: one.facts for one in results if one.facts and not one.case.fault}
+    sweep = {
+        result.case.id: result.facts for result in results if result.facts and not result.case.fault
+    }
     for result in results:
         facts = sweep.get(result.case.id)
         plain = peers.plainest(facts, sweep) if facts else None
-        if facts and plain and all(one.launches[0].keeps_choices for one in (facts, plain)):
+        if facts and plain and all(case.launches[0].keeps_choices for case in (facts, plain)):
             alike = [ours.step for ours, _ in agreement.compare(facts, plain, limits).alike]
-            ours, theirs = (_choices(result.folder.parent, one) for one in (facts, plain))
-            found = [x for key in ours.keys() & theirs.keys() if key[0] in alike
+            ours, theirs = (_choices(result.folder.parent, case) for case in (facts, plain))
+            margins = [x for key in ours.keys() & theirs.keys() if key[0] in alike
                      for x in differences(ours[key], theirs[key])]  # fmt: skip
-            yield facts.case.id, len(found), max(found, default=0.0)
+            yield facts.case.id, len(margins), max(margins, default=0.0)
 
 
 def differences(ours: ties.Choices, theirs: ties.Choices) -> list[float]:
@@ -66,12 +68,12 @@ def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Print a line a case, and the largest of all."""
     folder = find(Path(values["outputs"]), values["sweep"])
     results = load_all((folder / case_id for case_id in read_plan(folder)["cases"]), conf)
-    found = list(rows(results, thresholds.table(conf)))
-    if not found:
+    margins = list(rows(results, thresholds.table(conf)))
+    if not margins:
         raise RequestError("no case keeps its choices; run suite=parity first")
-    for case_id, count, largest in found:
+    for case_id, count, largest in margins:
         print(f"{case_id}: {largest:.1e} in {count} margins")
-    print(f"at most {max(largest for _, _, largest in found):.1e} in {len(found)} cases")
+    print(f"at most {max(largest for _, _, largest in margins):.1e} in {len(margins)} cases")
     return 0
 
 

@@ -207,12 +207,12 @@ class Facts(BaseModel):
     @property
     def own_launches(self) -> list[LaunchFacts]:
         """The whole run and its resumes, without their repeats and replays."""
-        return [one for one in self.launches if not one.repeats and not one.replays]
+        return [launch for launch in self.launches if not launch.repeats and not launch.replays]
 
     @property
     def replays(self) -> list[LaunchFacts]:
         """The whole run with the choices of another case."""
-        return [one for one in self.launches if one.replays]
+        return [launch for launch in self.launches if launch.replays]
 
     def runs_of(self, launch: LaunchFacts) -> list[LaunchFacts]:
         """The launch and its repeats."""

@@ -54,7 +54,7 @@ class Book:
         """Forget of the step's choices those that are not close."""
         for key, noted in list(self.kept.items()):
             if key[0] == self.step:
-                self.kept[key] = [_close(one) for one in noted]
+                self.kept[key] = [_close(pick) for pick in noted]
 
     def write(self, folder: Path, rank: int) -> None:
         """This rank's close choices, in a file of its own."""
@@ -123,20 +123,20 @@ def unpacked(bits: Tensor, known: Tensor) -> Tensor:
 
 def read(folder: Path) -> dict[tuple[int, int], Choices]:
     """The choices that the ranks of a run kept, by step and number; raises `ConfigError`."""
-    found: dict[tuple[int, int], list[Choices]] = defaultdict(list)
+    by_layer: dict[tuple[int, int], list[Choices]] = defaultdict(list)
     files = sorted(folder.glob("rank-*.safetensors"))
     if not files:
         raise ConfigError(f"choices.replay={folder} has no choices; name the folder of a run's")
     for path in files:
         for key, columns in _read(path):
-            found[key].append(columns)
-    return {key: _joined(parts) for key, parts in found.items()}
+            by_layer[key].append(columns)
+    return {key: _joined(parts) for key, parts in by_layer.items()}
 
 
 def _read(path: Path) -> Iterator[tuple[tuple[int, int], Choices]]:
     try:
         tensors = load_file(path)
-        for name in [one for one in tensors if one.endswith(COLUMNS[0])]:
+        for name in [name for name in tensors if name.endswith(COLUMNS[0])]:
             step, number, _ = name.split(".")
             columns = (tensors[KEY.format(step=step, number=number, column=c)] for c in COLUMNS)
             yield (int(step), int(number)), tuple(columns)  # type: ignore[misc]

@@ -85,7 +85,9 @@ def documents_reordered(at: Plant) -> None:
     """The documents of a row are not in the order of the source."""
 
     def reverse(row: Row, documents: list[slice]) -> None:
-        order = torch.cat([torch.arange(one.start, one.stop) for one in reversed(documents)])
+        order = torch.cat(
+            [torch.arange(document.start, document.stop) for document in reversed(documents)]
+        )
         for column in row.values():
             column[: len(order)] = column[order].clone()
 

@@ -68,10 +68,10 @@ def buffers_not_initialised(at: Plant) -> None:
     """Rotary frequencies are what the memory held before."""
 
     def leave(loaded: nn.Module, _config: Any) -> None:
-        found = [b for name, b in loaded.named_buffers() if name.endswith("inv_freq")]
-        if not found:
+        buffers = [b for name, b in loaded.named_buffers() if name.endswith("inv_freq")]
+        if not buffers:
             raise PlantError("the model has no rotary frequencies")
-        for frequencies in found:
+        for frequencies in buffers:
             count = math.ceil(len(frequencies) * at.strength)
             frequencies[:count] = torch.rand(count, generator=unrepeatable())
 

@@ -19,8 +19,10 @@ from sft.moe.biases import NAME as BIAS
 
 def watch(model: nn.Module) -> None:
     """Number what chooses, routers and indexers, and hook the routers whose scores are known."""
-    routers = [one for one in balance.choosing(model) if type(one).__name__ in balance.SCORES]
-    indexers = [one for name, one in model.named_modules() if name.endswith("indexer")]
+    routers = [
+        module for module in balance.choosing(model) if type(module).__name__ in balance.SCORES
+    ]
+    indexers = [module for name, module in model.named_modules() if name.endswith("indexer")]
     ties.number_all([*routers, *indexers])
     for router in routers:
         if getattr(router, "num_group", 1) == 1:  # of experts, of which some are left out before

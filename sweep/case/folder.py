@@ -140,7 +140,9 @@ def write_plan(
 def _start(outputs: Path) -> float:
     """Now, or just after the last sweep where the clock was set back since: it is the latest."""
     ours = time.time()
-    ahead = [one for folder in known(outputs) if ours <= (one := _age(folder)[0]) < ours + A_DAY]
+    ahead = [
+        theirs for folder in known(outputs) if ours <= (theirs := _age(folder)[0]) < ours + A_DAY
+    ]
     return max(ahead) + 0.001 if ahead else ours
 
 

@@ -19,19 +19,19 @@ def compare(facts: Facts, reference: Facts, limits: Table) -> Comparison:
     runs = product(_runs(facts), _runs(reference))
     name = reference.case.id
     compared = [Comparison(ours, theirs, name, CHECK, limits) for ours, theirs in runs]
-    return min(compared, key=lambda one: (-len(one.alike), _largest(one)))
+    return min(compared, key=lambda candidate: (-len(candidate.alike), _largest(candidate)))
 
 
 def _largest(compared: Comparison) -> float:
-    return max((one.largest for one in compared.series), default=0.0)
+    return max((series.largest for series in compared.series), default=0.0)
 
 
 def _runs(facts: Facts) -> list[Facts]:
     """The facts with each of the repeats of the whole run in its place."""
     if not facts.launches:
         return [facts]
-    whole = [one for one in facts.runs_of(facts.launches[0]) if one.metrics.steps]
-    return [facts.model_copy(update={"launches": [one]}) for one in whole] or [facts]
+    whole = [launch for launch in facts.runs_of(facts.launches[0]) if launch.metrics.steps]
+    return [facts.model_copy(update={"launches": [launch]}) for launch in whole] or [facts]
 
 
 def judged(compared: Comparison) -> tuple[Outcome, str]:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from operator import attrgetter
 
 from sweep.checks.differences import Pair, Series, in_common, places_apart, same_choices, series
-from sweep.checks.thresholds import Table
+from sweep.checks.thresholds import Table, Threshold
 from sweep.facts import Facts, Step
 
 # As a step has them: None, or not there, where a trainer reports none. Adam hides how far gradients
@@ -81,12 +81,12 @@ class Comparison:
 
     def metrics(self) -> dict[str, float]:
         """The largest relative differences, by the names that they have in MLflow."""
-        largest = {one.name: one.largest for one in self.series}
-        found = {
-            f"{self.check}/{name}_delta_max": largest[name] for name in FIGURES if name in largest
-        }
+        largest = {series.name: series.largest for series in self.series}
+        deltas = {f"{name}_delta_max": largest[name] for name in FIGURES if name in largest}
         groups = [value for name, value in largest.items() if name not in FIGURES]
-        return found | ({f"{self.check}/grad_norm_groups_delta_max": max(groups)} if groups else {})
+        if groups:
+            deltas["grad_norm_groups_delta_max"] = max(groups)
+        return {f"{self.check}/{name}": value for name, value in deltas.items()}
 
     def other_batch(self) -> str:
         """The first step at which the data differ; empty if none does."""
@@ -158,27 +158,32 @@ class Comparison:
 
         Raises RequestError where a threshold is missing.
         """
-        limits = [
-            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
-            for one in self.series
+        beyond = [
+            (series, limit)
+            for series, limit in self._limited()
+            if series.first_beyond(limit) is not None
         ]
-        found = [(one, limit) for one, limit in limits if one.first_beyond(limit) is not None]
-        if not found:
+        if not beyond:
             return self._too_far_after()
-        found.sort(key=lambda pair: pair[0].margin(pair[1]), reverse=True)
-        (worst, its_limit), *others = found
-        named = ", ".join(f"{one.name} ({one.margin(limit):.2g} times)" for one, limit in others)
+        beyond.sort(key=lambda pair: pair[0].margin(pair[1]), reverse=True)
+        (worst, its_limit), *others = beyond
+        named = ", ".join(
+            f"{series.name} ({series.margin(limit):.2g} times)" for series, limit in others
+        )
         also = f"; also beyond their thresholds: {named}" if named else ""
         return worst.said(its_limit, "", self.name) + also
 
     def margin(self) -> float | None:
         """How many times its threshold the farthest figure is; None if none can be compared."""
-        limits = (
-            (one, self.limits.of_case(self.check, _figures(one), self.facts.case))
-            for one in self.series
-        )
-        margins = [one.margin(limit) for one, limit in limits]
+        margins = [series.margin(limit) for series, limit in self._limited()]
         return max([*margins, *self._margin_of_choices()], default=None)
+
+    def _limited(self) -> list[tuple[Series, Threshold]]:
+        """Each figure with its threshold; raises RequestError where one is missing."""
+        return [
+            (series, self.limits.of_case(self.check, _figures(series), self.facts.case))
+            for series in self.series
+        ]
 
     def _margin_of_choices(self) -> list[float]:
         limit = self.limits.configured(self.check, "choices", self.facts.case)
@@ -228,11 +233,11 @@ def _loss(pairs: Sequence[Pair]) -> Series:
     return series("loss", lambda step: step.loss, pairs)
 
 
-def _figures(one: Series) -> tuple[str, ...]:
+def _figures(series: Series) -> tuple[str, ...]:
     """What a threshold may be given for: `grad_norm_router`, else `grad_norm`."""
-    general = "loss" if one.name == "aux_loss" else one.name.split(" of ")[0]
-    general = "grad_norm" if one.name in CLIPPING else general
-    return one.name.replace(" of ", "_"), general
+    general = "loss" if series.name == "aux_loss" else series.name.split(" of ")[0]
+    general = "grad_norm" if series.name in CLIPPING else general
+    return series.name.replace(" of ", "_"), general
 
 
 def _and(names: set[str]) -> str:

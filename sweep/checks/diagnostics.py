@@ -53,10 +53,10 @@ def other_data(before: Step, step: Step) -> bool:
 
 def choices(step: Step) -> float | None:
     """Those of all ranks as one number; None where the trainer reports none."""
-    found: Any = step.counters.get("choices_fingerprint")
-    if found is None:
+    kept: Any = step.counters.get("choices_fingerprint")
+    if kept is None:
         return None
-    return math.fsum(found) if isinstance(found, list) else float(found)
+    return math.fsum(kept) if isinstance(kept, list) else float(kept)
 
 
 OF_DATA: dict[str, Callable[[Step], object]] = {

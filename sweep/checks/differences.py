@@ -60,7 +60,7 @@ class Series:
     @property
     def mean(self) -> float:
         """The signed mean: a one-sided drift is small at each step and plain here."""
-        values = [one.relative if self.is_relative else one.signed for one in self.points]
+        values = [point.relative if self.is_relative else point.signed for point in self.points]
         return sum(values) / len(values)
 
     def margin(self, limit: Threshold) -> float:
@@ -70,7 +70,7 @@ class Series:
 
     def first_beyond(self, limit: Threshold) -> int | None:
         """The first step that is too far; the first of all if only the mean is; None if none is."""
-        far = [one.step for one in self.points if self.size(one) > limit.value]
+        far = [point.step for point in self.points if self.size(point) > limit.value]
         if far:
             return far[0]
         is_one_sided = limit.mean is not None and abs(self.mean) > limit.mean
@@ -78,7 +78,7 @@ class Series:
 
     def said(self, limit: Threshold, ours: str, theirs: str) -> str:
         """What is beyond the threshold, where and by how much."""
-        at = next((one for one in self.points if self.size(one) > limit.value), None)
+        at = next((point for point in self.points if self.size(point) > limit.value), None)
         if at is None:
             return self._said_of_mean(limit, theirs)
         unit = " relative" if self.is_relative else ""
@@ -130,5 +130,5 @@ def same_choices(pair: Pair) -> bool:
 
 def _choices(step: Step) -> float:
     """Over all ranks, so that it is the same in every layout."""
-    found: Any = step.counters.get("choices_fingerprint", [])
-    return float(sum(found) if isinstance(found, list) else found)
+    kept: Any = step.counters.get("choices_fingerprint", [])
+    return float(sum(kept) if isinstance(kept, list) else kept)

@@ -25,10 +25,10 @@ def check(facts: Facts, context: Context) -> Finding | None:
     usable = [axis for axis in axes if any(map(peers.is_whole, axis))]
     findings = [_along(axis, facts, context) for axis in usable or axes]
     ranked = (Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS)
-    worst = min(findings, key=lambda one: (one.advisory, ranked.index(one.outcome)))
-    said = [one.message for one in findings if one.outcome is worst.outcome and one.message]
-    notes = [one.message for one in findings if one.outcome is not worst.outcome and one.message]
-    message = "; ".join(dict.fromkeys([*said, *notes]))
+    worst = min(findings, key=lambda finding: (finding.advisory, ranked.index(finding.outcome)))
+    # what explains the outcome first, then the rest
+    ordered = sorted(findings, key=lambda finding: finding.outcome is not worst.outcome)
+    message = "; ".join(dict.fromkeys(filter(None, (finding.message for finding in ordered))))
     return worst.model_copy(update={"metrics": largest_metrics(findings), "message": message})
 
 
@@ -36,7 +36,7 @@ def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
     """Compare with the first case of an axis that can be a reference."""
     reference = next(filter(peers.is_whole, axis), None)
     if reference is None:
-        names = ", ".join(one.case.id for one in axis)
+        names = ", ".join(reference.case.id for reference in axis)
         return _finding(
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
@@ -59,21 +59,23 @@ def _of_reference(facts: Facts, context: Context) -> Finding | None:
     """What those that are compared with this case say of it."""
     if not peers.is_whole(facts) or not context.sweep:
         return None
-    others = [one for one in peers.referring(facts, context.sweep) if peers.is_whole(one)]
+    others = [other for other in peers.referring(facts, context.sweep) if peers.is_whole(other)]
     if not others:
-        found = _finding(Outcome.INCONCLUSIVE, ALONE)
-        return found.model_copy(update={"advisory": True, "alone": True})
+        finding = _finding(Outcome.INCONCLUSIVE, ALONE)
+        return finding.model_copy(update={"advisory": True, "alone": True})
     told: Finding | None = None
     for other in others:
         compared, outcome, message = ties.agreed(facts, other, context.limits)
         if outcome is not Outcome.FAIL:
             continue
         sides = Sides.of(facts, other, context)
-        found = _finding(outcome, f"{message}; {sides}", compared.metrics())
+        finding = _finding(outcome, f"{message}; {sides}", compared.metrics())
         if sides.odd is facts:
-            found.folder, found.margin = facts.launches[0].directory, compared.margin()
-            return found
-        told = told or found.model_copy(update={"outcome": Outcome.INCONCLUSIVE, "advisory": True})
+            finding.folder, finding.margin = facts.launches[0].directory, compared.margin()
+            return finding
+        told = told or finding.model_copy(
+            update={"outcome": Outcome.INCONCLUSIVE, "advisory": True}
+        )
     return told
 
 

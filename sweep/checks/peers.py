@@ -33,18 +33,22 @@ def axes(facts: Facts, sweep: Mapping[str, Facts]) -> list[list[Facts]]:
         is_own = not _is_base(facts)
         bases = sorted(
             filter(_is_base, others),
-            key=lambda one: (is_own and not _is_beside(one, facts), *_rank(one)),
+            key=lambda other: (is_own and not _is_beside(other, facts), *_rank(other)),
         )
         return [bases] if bases else []
-    plainer = [one for one in others if _is_beside(facts, one) and _feature(one) < _feature(facts)]
-    smaller = [one for one in others if _has_plainer_layout(one, facts)]
-    found = [
-        sorted(plainer, key=_rank),
-        sorted(smaller, key=lambda one: (one.case.feature != facts.case.feature, *_rank(one))),
+    plainer = [
+        other for other in others if _is_beside(facts, other) and _feature(other) < _feature(facts)
     ]
-    if not any(found) and not _is_base(facts):
-        found = [sorted(filter(_is_base, others), key=_rank)]
-    return [axis for axis in found if axis]
+    smaller = [other for other in others if _has_plainer_layout(other, facts)]
+    along = [
+        sorted(plainer, key=_rank),
+        sorted(
+            smaller, key=lambda other: (other.case.feature != facts.case.feature, *_rank(other))
+        ),
+    ]
+    if not any(along) and not _is_base(facts):
+        along = [sorted(filter(_is_base, others), key=_rank)]
+    return [axis for axis in along if axis]
 
 
 def peers(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
@@ -52,33 +56,33 @@ def peers(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
 
     With dropout only cases of one layout do: each rank draws what it drops.
     """
-    alike = [one for one in sweep.values() if one is not facts and _is_alike(one, facts)]
+    alike = [other for other in sweep.values() if other is not facts and _is_alike(other, facts)]
     if facts.asked.get("attention_dropout"):
-        alike = [one for one in alike if _is_beside(one, facts)]
-    return [one for one in alike if one.case.id != facts.case.id]
+        alike = [other for other in alike if _is_beside(other, facts)]
+    return [other for other in alike if other.case.id != facts.case.id]
 
 
 def referring(facts: Facts, sweep: Mapping[str, Facts]) -> list[Facts]:
     """The cases that may be compared with this one, the plainest first; none with a fault in it."""
     if facts.case.fault is not None:
         return []
-    found = [one for one in peers(facts, sweep) if _may_refer(one, facts)]
-    return sorted(found, key=_rank)
+    candidates = [other for other in peers(facts, sweep) if _may_refer(other, facts)]
+    return sorted(candidates, key=_rank)
 
 
 def plainest(facts: Facts, sweep: Mapping[str, Facts]) -> Facts | None:
     """The plainest case that trains the same, as far; None if that is the case itself."""
-    others = [one for one in peers(facts, sweep)
-              if is_whole(one) and one.case.steps >= facts.case.steps]  # fmt: skip
+    others = [other for other in peers(facts, sweep)
+              if is_whole(other) and other.case.steps >= facts.case.steps]  # fmt: skip
     first = min(others, key=_rank, default=None)
     if first is None or (facts.case.fault is None and _rank(facts) < _rank(first)):
         return None
     return first
 
 
-def other_checkpoint(one: Facts, facts: Facts) -> str:
+def other_checkpoint(other: Facts, facts: Facts) -> str:
     """`checkpoint 1a > 2b` where a reference trained another one; empty if it did not."""
-    return comparable.unlike(one, facts, (*_axes(one, facts), "data"))
+    return comparable.unlike(other, facts, (*_axes(other, facts), "data"))
 
 
 def is_whole(facts: Facts) -> bool:
@@ -86,35 +90,35 @@ def is_whole(facts: Facts) -> bool:
     return bool(facts.launches) and not finite.problem(facts.launches[0])
 
 
-def _may_refer(one: Facts, facts: Facts) -> bool:
-    """Whether `facts` may be what `one` is compared with."""
-    if _is_beside(one, facts):
-        return _feature(facts) < _feature(one)
-    return _has_plainer_layout(facts, one) or (_is_base(facts) and not _is_base(one))
+def _may_refer(other: Facts, facts: Facts) -> bool:
+    """Whether `facts` may be what `other` is compared with."""
+    if _is_beside(other, facts):
+        return _feature(facts) < _feature(other)
+    return _has_plainer_layout(facts, other) or (_is_base(facts) and not _is_base(other))
 
 
-def _axes(one: Facts, facts: Facts) -> comparable.Axes:
+def _axes(other: Facts, facts: Facts) -> comparable.Axes:
     """A feature may ask for more steps."""
-    has_more = one.asked.get("min_steps") or facts.asked.get("min_steps")
+    has_more = other.asked.get("min_steps") or facts.asked.get("min_steps")
     return (*AXES, "steps") if has_more else AXES
 
 
-def _is_alike(one: Facts, facts: Facts) -> bool:
-    is_same = not comparable.unlike(one, facts, (*_axes(one, facts), *comparable.PRODUCED))
-    return is_same and one.case.fault is None
+def _is_alike(other: Facts, facts: Facts) -> bool:
+    is_same = not comparable.unlike(other, facts, (*_axes(other, facts), *comparable.PRODUCED))
+    return is_same and other.case.fault is None
 
 
 def _is_base(facts: Facts) -> bool:
     return facts.case.feature in BASE
 
 
-def _is_beside(one: Facts, facts: Facts) -> bool:
-    return one.case.layout == facts.case.layout
+def _is_beside(other: Facts, facts: Facts) -> bool:
+    return other.case.layout == facts.case.layout
 
 
-def _has_plainer_layout(one: Facts, facts: Facts) -> bool:
-    is_same = one.case.feature == facts.case.feature or (_is_base(one) and _is_base(facts))
-    return is_same and not _is_beside(one, facts) and _layout(one) < _layout(facts)
+def _has_plainer_layout(other: Facts, facts: Facts) -> bool:
+    is_same = other.case.feature == facts.case.feature or (_is_base(other) and _is_base(facts))
+    return is_same and not _is_beside(other, facts) and _layout(other) < _layout(facts)
 
 
 def _layout(facts: Facts) -> tuple[int, int, int, str]:

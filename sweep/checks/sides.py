@@ -26,16 +26,16 @@ class Sides:
         """Ask those of their peers that trained to the end."""
         both = (facts.case.id, reference.case.id)
         others = peers.peers(facts, context.sweep)
-        asked = [one for one in others if one.case.id not in both and peers.is_whole(one)]
+        asked = [peer for peer in others if peer.case.id not in both and peers.is_whole(peer)]
         ours: list[str] = []
         theirs: list[str] = []
-        for one in asked[:WITNESSES]:
+        for peer in asked[:WITNESSES]:
             with_us, with_them = (
-                _agree(facts, one, context.limits),
-                _agree(reference, one, context.limits),
+                _agree(facts, peer, context.limits),
+                _agree(reference, peer, context.limits),
             )
             if with_us != with_them:
-                (ours if with_us else theirs).append(one.case.id)
+                (ours if with_us else theirs).append(peer.case.id)
         return cls(facts, reference, ours, theirs)
 
     @property

@@ -61,13 +61,13 @@ def _settled(facts: Facts, reference: Facts, limits: Table) -> Comparison | None
     pairs = list(product(_runs(facts), _runs(reference)))[1:]  # the first is neither's
     compared = [Comparison(ours, theirs, reference.case.id, agreement.CHECK, limits)
                 for ours, theirs in pairs if ours.steps and theirs.steps]  # fmt: skip
-    return max(compared, key=lambda one: len(one.alike), default=None)
+    return max(compared, key=lambda candidate: len(candidate.alike), default=None)
 
 
 def _runs(facts: Facts) -> list[Facts]:
     """The whole run, and each replay in its place."""
-    return [facts.model_copy(update={"launches": [one]})
-            for one in (*facts.launches[:1], *facts.replays)]  # fmt: skip
+    return [facts.model_copy(update={"launches": [launch]})
+            for launch in (*facts.launches[:1], *facts.replays)]  # fmt: skip
 
 
 def _not_settled(
@@ -81,12 +81,12 @@ def _not_settled(
 
 
 def _can_be_settled(*both: Facts) -> bool:
-    return all(one.launches[0].keeps_choices for one in both)
+    return all(run.launches[0].keeps_choices for run in both)
 
 
 def _no_tie(settled: Comparison, facts: Facts, reference: Facts) -> str:
     ours, theirs = settled.after[0]
-    replayed = next(one.replays for one in (*facts.replays, *reference.replays))
+    replayed = next(launch.replays for launch in (*facts.replays, *reference.replays))
     limit = settled.limits.configured(agreement.CHECK, TIE, facts.case)
     bound = f" (scores within {limit.value:g})" if limit else ""
     return (

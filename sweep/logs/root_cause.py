@@ -50,7 +50,7 @@ def find(log: Path, ranks: Path) -> RootCause:
     error_files = _error_files(ranks)
     rank, failure = _from_summary(tail(log, lines=400, limit=1 << 20))
     if rank is None and error_files:
-        rank = min(error_files, key=lambda found: error_files[found][0])
+        rank = min(error_files, key=lambda file: error_files[file][0])
     if rank is None:
         return RootCause()
     if rank in error_files:

@@ -129,7 +129,7 @@ def _kept(
     try:
         folder = default_cache() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        common, own = (folder / f"{one.key}.json" for one in (question, told))
+        common, own = (folder / f"{asked.key}.json" for asked in (question, told))
         with FileLock(f"{common}.lock", timeout=LOCK_SECONDS):
             known = _read(common)
             if known is None or hinges_on_a_pick(ours, known):

@@ -36,7 +36,7 @@ def look(
     folder.mkdir(exist_ok=True)
     chosen = folder / "settings.json"
     write_json(chosen, dict(settings))
-    losses = {one.step: one.loss for one in first.metrics.steps}
+    losses = {step.step: step.loss for step in first.metrics.steps}
     told = ["--loss", repr(losses[step])] if step in losses else []
     argv = [str(export), str(checkpoint), str(taps), "--after", str(step - 1), *told,
             "--settings", str(chosen), "--device", device]  # fmt: skip

@@ -13,7 +13,9 @@ from sweep.files import conf_dir
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
 GROUPS = ("arch", "layout", "feature", "suite", "trainer", "scale")
-OF_AN_EXAMPLE = {"NAME", "mine", "fsdp4_ep2", "compile_ac", "plain_pytorch"}
+OF_AN_EXAMPLE = {"NAME", "mine", "fsdp4_ep2", "compile_ac"} | {
+    path.stem for path in (ROOT / "examples").glob("*/conf/*/*.yaml")
+}
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
