@@ -33,9 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite store with its tables made, which takes MLflow many seconds."""
-    from mlflow import MlflowClient
+    """An SQLite store with its tables made."""
+    from sweep.store import Location
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+    folder = tmp_path_factory.mktemp("store")
+    _ = Location.at(folder).client
+    return folder / "mlflow.db"
