@@ -6,6 +6,9 @@ PY := "$(VENV)/bin/python"
 
 # What the sweep is asked for, as in `make sweep ARGS="arch=llama layout=cp4_ep4"`.
 ARGS ?= -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
+# How many tests run at a time: of most, one waits while another computes.
+WORKERS ?= 2
+PYTEST := -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # What pytest is asked for besides, as in `make test PYTEST_ARGS="-k resume"`.
 PYTEST_ARGS ?=
 # Where `make ui` looks, as in `make ui OUTPUTS=/data/outputs PORT=5001`.
@@ -37,13 +40,13 @@ sweep: env  ## run a sweep (ARGS="..." replaces what it runs)
 	@$(PY) -m sweep $(ARGS)
 
 test: env  ## run the tests that a change has to pass
-	@$(PY) -m pytest -m "not nightly" --durations=20 $(PYTEST_ARGS)
+	@$(PY) $(PYTEST) -m "not nightly" --durations=20 $(PYTEST_ARGS)
 
 test-all: env  ## run every test: all architectures, the longest sweeps
-	@$(PY) -m pytest --durations=20 $(PYTEST_ARGS)
+	@$(PY) $(PYTEST) --durations=20 $(PYTEST_ARGS)
 
 test-fast: env  ## run the tests that need no second process
-	@$(PY) -m pytest -m "not slow and not nightly" $(PYTEST_ARGS)
+	@$(PY) $(PYTEST) -m "not slow and not nightly" $(PYTEST_ARGS)
 
 check: env  ## lint, formatting, types, and who imports whom
 	$(PY) -m ruff check .

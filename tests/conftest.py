@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+TESTS = Path(__file__).parent
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -26,16 +28,49 @@ for key, value in QUIET.items():  # before anything imports a library that reads
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # a test never writes to the developer's server
 
 
+# The files whose slow tests take longest, the longest first: the other worker has the rest.
+LONGEST = ("packaging/test_readme.py", "sweep/test_slurm.py", "sweep/test_fault_runs.py",
+           "sweep/report/test_layouts.py", "oracle/test_agreement.py", "sweep/test_examples.py",
+           "sweep/test_interruption.py", "sweep/test_servers.py", "sweep/test_sweep.py",
+           "sft/test_meshes.py", "sweep/test_stress.py")  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What fails fast fails first."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """What fails fast fails first; a file's tests share its fixtures, so one worker has them."""
+    items.sort(key=_turn)
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            name = f"{_file(item)}{'-slow' if _is_slow(item) else ''}"
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays: to look through it for garbage takes a fifth of the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    is_slow, file = _is_slow(item), _file(item)
+    late = LONGEST.index(file) if is_slow and file in LONGEST else len(LONGEST)
+    return is_slow, late
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
+def _file(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).as_posix()
 
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite store with its tables made, which takes MLflow many seconds."""
-    from mlflow import MlflowClient
+    """An SQLite store with its tables made."""
+    from sweep.store import Location
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+    folder = tmp_path_factory.mktemp("store")
+    _ = Location.at(folder).client
+    return folder / "mlflow.db"

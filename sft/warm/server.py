@@ -35,6 +35,7 @@ from typing import Any
 if __name__ == "__main__":  # before anything asks whether there is a GPU
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # which does not touch it
     os.environ["TORCH_WARM_POOL"] = "0"  # inductor's compiling processes are the ranks' own
+    gc.disable()  # what is imported stays: looking through it again and again is a quarter of it
 
 import torch
 from torch.distributed import run as torchrun
@@ -296,6 +297,7 @@ def kill_group(leader: int) -> None:
 def main() -> None:
     """Serve the socket that was handed over."""
     preload.trainer()
+    gc.enable()
     Server(socket.socket(fileno=int(sys.argv[1]))).serve()
 
 

@@ -179,7 +179,7 @@ class Session:
 
     def started(self, index: int) -> None:
         """The job runs."""
-        self._results.progress.started(self.runnable[index].case.id)
+        self._results.started(self.runnable[index].case.id)
 
     def ended(self, index: int, log: str, end: JobEnd = DIED) -> None:
         """The job has ended; `log` is where it complained, `end` what its launcher knows."""

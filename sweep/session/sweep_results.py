@@ -32,6 +32,11 @@ class SweepResults:
         self.progress = Progress([case.case.id for case in planned], live, estimates=expected)
         self._store = Writer(location, folder)
 
+    def started(self, case_id: str) -> None:
+        """The case runs: there will be results to record."""
+        self.progress.started(case_id)
+        self._store.prepare()
+
     def note_unavailable(self) -> None:
         """The cases that cannot run here are results at once."""
         for case in self._planned:

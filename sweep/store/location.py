@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import socket
@@ -20,6 +21,7 @@ from filelock import FileLock
 
 from sweep import commands
 from sweep.errors import MachineryError, RequestError
+from sweep.store import empty
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -170,11 +172,24 @@ class Location:
         path = self.uri.removeprefix(SQLITE)
         return None if path == self.uri else Path(path)
 
+    @staticmethod
+    def set_environment() -> None:
+        """Set what MLflow reads from the environment when it is imported, unless the user did."""
+        for key, value in _ENVIRONMENT.items():
+            os.environ.setdefault(key, value)
+
+    def import_mlflow(self) -> None:
+        """Import what `client` needs, which takes seconds; touches no store."""
+        import mlflow
+
+        is_database = urlsplit(self.uri).scheme not in ("http", "https")
+        name = "sqlalchemy_store" if is_database else "rest_store"
+        importlib.import_module(f"{mlflow.__name__}.store.tracking.{name}")
+
     @cached_property
     def client(self) -> MlflowClient:
         """MLflow's client, with short time limits; importing MLflow takes seconds."""
-        for key, value in _ENVIRONMENT.items():
-            os.environ.setdefault(key, value)
+        self.set_environment()
         self._reach_database()
         from mlflow import MlflowClient
 
@@ -222,22 +237,37 @@ class Location:
     def _make_tables(self) -> None:
         """Create the SQLite file under a temporary name: MLflow cannot use a half-made one.
 
-        That takes many seconds, in which the process may be killed or the disk fill up.
+        That takes seconds, in which the process may be killed or the disk fill up; so the cache has
+        a copy of an empty one.
         """
         if self._file is None or self._file.is_file():
             return
-        from mlflow import MlflowClient
-
         for left in self._file.parent.glob(f".{self._file.name}.*"):
             left.unlink()
-        # A new name each time, since MLflow keeps connections to files that it has opened.
-        made = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
-        try:
-            made.touch()  # fails at once if not allowed; MLflow would try for two minutes
-            MlflowClient(tracking_uri=f"{SQLITE}{made}").search_experiments()
-            made.replace(self._file)
-        finally:
-            made.unlink(missing_ok=True)
+        for is_copy in (True, False):
+            # A new name each time, since MLflow keeps connections to files that it has opened.
+            made = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
+            try:
+                made.touch()  # fails at once if not allowed; MLflow would try for two minutes
+                if not is_copy or empty.fill(made):
+                    _make_tables_in(made, is_copy)
+                    made.replace(self._file)
+                    return
+            except Exception:
+                if not is_copy:
+                    raise
+                empty.forget()
+            finally:
+                made.unlink(missing_ok=True)
+
+
+def _make_tables_in(path: Path, is_copy: bool) -> None:
+    """Let MLflow make its tables, or look at those of a copy; keep those that are new."""
+    from mlflow import MlflowClient
+
+    MlflowClient(tracking_uri=f"{SQLITE}{path}").search_experiments()
+    if not is_copy:
+        empty.keep(path)
 
 
 def _path_of(uri: str) -> Path:

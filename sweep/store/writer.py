@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,20 @@ class Writer:
         self.has_begun = False  # something was to be recorded
         self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None  # started with the first task
+        self._prepared: threading.Thread | None = None
+
+    def prepare(self) -> None:
+        """Import MLflow in a thread, if it is not yet: while a trainer runs, that costs no time."""
+        if self._prepared is None:
+            self.location.set_environment()  # here: a thread must not change what a job inherits
+            self._prepared = threading.Thread(
+                target=self._import, name="mlflow-import", daemon=True
+            )
+            self._prepared.start()
+
+    def _import(self) -> None:
+        with suppress(Exception):  # whoever records meets it again, and reports it
+            self.location.import_mlflow()
 
     def record(self, result: Result, again: bool = False) -> None:
         """Queue a case's run to be written; `again`: also where it was, before its last launch."""

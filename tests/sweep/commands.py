@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import tomllib
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -16,14 +24,72 @@ DUMMY_TRAINER = ("trainer=command", "feature.compile=false")  # it compiles noth
 TRAINER = f'trainer.argv=["{{python}}","{DUMMY}","{{behaviour}}","{{output_dir}}","{{steps}}"]'
 
 
+READ_AT_START = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "MPL", "MLFLOW", "OMP_", "PATH")
+
+
 def sweep(
     *arguments: str, seconds: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """`python -m sweep` to its end, in the repository's folder."""
+    """`python -m sweep` to its end, in the repository's folder.
+
+    Forked from a process that has imported what it needs, unless it gets variables that Python or a
+    library reads when it starts.
+    """
+    env = {**os.environ, "COLUMNS": "80", **environment}
+    if not any(name.startswith(READ_AT_START) for name in environment):
+        return _server().run("sweep", arguments, env, seconds)
     return subprocess.run(
         [sys.executable, "-m", "sweep", *arguments], capture_output=True, text=True, cwd=ROOT,
-        timeout=seconds, env={**os.environ, "COLUMNS": "80", **environment},
+        timeout=seconds, env=env,
     )  # fmt: skip
+
+
+@cache
+def _server() -> Server:
+    return Server()
+
+
+class Server:
+    """A running command_server.py, which ends with this process."""
+
+    def __init__(self) -> None:
+        self._address = f"\0sweep-tests-{uuid.uuid4().hex}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(self._address)
+            listener.listen(64)
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.sweep.command_server", str(listener.fileno())],
+                cwd=ROOT, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def run(
+        self, module: str, arguments: Sequence[str], env: Mapping[str, str], seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """`python -m module` to its end; as `subprocess.run`, raises TimeoutExpired."""
+        asked = {"module": module, "arguments": list(arguments), "environment": dict(env)}
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+            tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors,
+        ):  # fmt: skip
+            connection.settimeout(seconds)
+            connection.connect(self._address)
+            data = json.dumps(asked).encode() + b"\n"
+            sent = socket.send_fds(connection, [data], [out.fileno(), errors.fileno()])
+            connection.sendall(data[sent:])
+            answers = connection.makefile()
+            pid = int(answers.readline())
+            try:
+                code = int(answers.readline())
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired([module, *arguments], seconds) from None
+            said = [_whole(file) for file in (out, errors)]
+        return subprocess.CompletedProcess([module, *arguments], code, *said)
+
+
+def _whole(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def console_script(folder: Path, python: str | Path = sys.executable) -> Path:
