@@ -101,6 +101,12 @@ def commit(folder: Path) -> dict[str, str]:
     return {"git_sha": sha, "git_dirty": "true" if changed else "false"}
 
 
+def toplevel(folder: Path) -> Path | None:
+    """The top of the git working tree that the folder is in; None if it is in none."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else None
+
+
 def _digest_of(paths: Sequence[Path]) -> str:
     """Of files with their names, in that order; one that is not there is left out."""
     contents = [path.name.encode() + b"\0" + path.read_bytes() for path in paths if path.is_file()]

@@ -1,0 +1,1 @@
+"""python -m sweep.versus: two commits side by side."""
