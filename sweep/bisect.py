@@ -33,7 +33,7 @@ USAGE = Usage(
     (
         Argument("case", "a case's id, as a sweep reports it"),
         Argument("good", "a commit (or, with package, a release) at which it passes"),
-        Argument("bad", "a later one at which it fails", "HEAD"),
+        Argument("bad", "a later one at which it fails; else HEAD, or the newest", optional=True),
         Argument("repo", "the repository, if it is not that of the trainer's code", optional=True),
         Argument("package", "bisect this package's releases instead of commits", optional=True),
         Argument("wheels", "a folder with its wheels; without it pip's index", optional=True),
@@ -70,10 +70,11 @@ Range = tuple[Path, str, str, Mapping[str, str]]
 def _commits(values: Mapping[str, str], planned: Sequence[Planned]) -> Iterator[Range]:
     """A worktree of the trainer's repository."""
     repo = repository.of(planned[-1].settings, values.get("repo"))
-    good, bad = (git.resolved(repo, values[said], said) for said in ("good", "bad"))
+    named = {"bad": "HEAD", **values}
+    good, bad = (git.resolved(repo, named[said], said) for said in ("good", "bad"))
     if good == bad or not git.is_ancestor(repo, good, bad):
         raise RequestError(
-            f"good={values['good']} is not before bad={values['bad']} in {repo}:"
+            f"good={named['good']} is not before bad={named['bad']} in {repo}:"
             f" git -C {repo} merge-base names a commit that is before both"
         )
     with git.worktree(repo, good) as tree:
@@ -97,7 +98,8 @@ def _releases(values: Mapping[str, str], planned: Sequence[Planned]) -> Iterator
     python = python_of(settings)
     wheels = str(Path(values["wheels"]).resolve()) if "wheels" in values else None
     known = releases.known(package, wheels, python)
-    chosen = releases.between(known, package, values["good"], values["bad"])
+    bad = values.get("bad", str(known[-1]))
+    chosen = releases.between(known, package, values["good"], bad)
     with releases.history(package, chosen) as tree:
         good = git.resolved(tree, f"HEAD~{len(chosen) - 1}", "good")
         bad = git.resolved(tree, "HEAD", "bad")

@@ -28,7 +28,8 @@ class Shown(BaseModel):
     """What a revision showed: each check that fails, with its message; how a launch ended."""
 
     checks: dict[str, str] = Field(default_factory=dict)
-    ending: str = ""  # of a launch that did not end well, without its numbers
+    said: str = ""  # by a launch that did not end well
+    ending: str = ""  # how it ended, without numbers: what another one is held against
 
     @classmethod
     def of(cls, judgement: Judgement, facts: Facts, check: str | None) -> Shown:
@@ -38,7 +39,10 @@ class Shown(BaseModel):
             for finding in judgement.findings
             if _counts(finding, check)
         }
-        return cls(checks=against, ending=_ending(facts) if EXIT in against else "")
+        if EXIT not in against:
+            return cls(checks=against)
+        said, ending = _ending(facts)
+        return cls(checks=against, said=said, ending=ending)
 
     def state(self, wanted: Shown) -> State:
         """Good without a failing check, bad with one of those wanted, else it cannot say.
@@ -59,7 +63,10 @@ class Shown(BaseModel):
         """The first of the messages; empty if there is none."""
         pairs: Mapping[str, str] = self.checks
         first = EXIT if EXIT in pairs else next(iter(pairs), None)
-        return f"{first}: {pairs[first]}" if first is not None else ""
+        if first is None:
+            return ""
+        more = f": {self.said}" if first == EXIT and self.said not in pairs[first] else ""
+        return f"{first}: {pairs[first]}{more}"
 
 
 def _counts(finding: Finding, check: str | None) -> bool:
@@ -71,13 +78,15 @@ def _counts(finding: Finding, check: str | None) -> bool:
     return not finding.advisory
 
 
-def _ending(facts: Facts) -> str:
+def _ending(facts: Facts) -> tuple[str, str]:
+    """What was said at the end, and how it ended."""
     launch = next((one for one in facts.launches if not one.ended_well), None)
     if launch is None:
-        return _without_numbers(facts.error or "never started")
+        said = facts.error or "never started"
+        return said, _without_numbers(said)
     code = "timed out" if launch.timed_out else f"exit {launch.exit_code}"
     said = launch.failure or last_complaint(launch.log_tail)
-    return f"{launch.name} {code}: {_without_numbers(said)}"
+    return said, f"{launch.name} {code}: {_without_numbers(said)}"
 
 
 def _without_numbers(text: str) -> str:

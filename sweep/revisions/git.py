@@ -15,8 +15,14 @@ from sweep.errors import MachineryError, RequestError
 
 SHORT = 9  # characters of a commit, as everywhere here
 FIELDS = "%H%n%an <%ae>%n%ad%n%B"
-ALONE = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false",
-         "-c", "advice.detachedHead=false")  # fmt: skip
+ALONE = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "commit.gpgSign=false",
+    "-c",
+    "advice.detachedHead=false",
+)
 
 
 @dataclass(frozen=True)

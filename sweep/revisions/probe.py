@@ -61,8 +61,11 @@ def main() -> int:
         return max(code, 128) if code == 130 else ENDS
     said = outcome.reason or outcome.shown.line
     state = outcome.state or ("good" if not outcome.shown.checks else "bad")
-    print(f"{outcome.revision:<{SHORT}}  {state:<10}  {short(said, SHOWN)}".rstrip(),
-          file=sys.stderr, flush=True)  # fmt: skip
+    print(
+        f"{outcome.revision:<{SHORT}}  {state:<10}  {short(said, SHOWN)}".rstrip(),
+        file=sys.stderr,
+        flush=True,
+    )
     return CODES[outcome.state]
 
 

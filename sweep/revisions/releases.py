@@ -42,6 +42,8 @@ def between(releases: Sequence[Version], package: str, good: str, bad: str) -> l
     """From the good one to the bad one, which may be the older; raises RequestError."""
     ends = [_one_of(releases, package, said, text) for said, text in (("good", good), ("bad", bad))]
     first, last = min(ends), max(ends)
+    if first == last:
+        raise RequestError(f"good and bad are both {first}")
     chosen = [version for version in releases if first <= version <= last]
     return chosen if ends[0] < ends[1] else chosen[::-1]
 

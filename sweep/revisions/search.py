@@ -101,9 +101,13 @@ class Search:
 def _run(command: Sequence[str], cwd: Path) -> tuple[int, str]:
     """Its exit code and output; interrupted, all that it started ends in order before we go on."""
     process = subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, text=True, env=environment(),
+        command,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         said, _ = process.communicate()
     except BaseException:

@@ -65,8 +65,11 @@ def _curves(facts: Facts | None) -> str:
 def _parted(before: Facts | None, after: Facts | None) -> Iterator[str]:
     """The first step at which a figure is another."""
     theirs = {step.step: step for step in (after.steps if after else [])}
-    pairs = [(step, theirs[step.step]) for step in (before.steps if before else [])
-             if step.step in theirs]  # fmt: skip
+    pairs = [
+        (step, theirs[step.step])
+        for step in (before.steps if before else [])
+        if step.step in theirs
+    ]
     for one, other in pairs:
         if moved := list(_moved(one, other)):
             yield f"{INDENT}step {one.step}: {', '.join(moved)}"

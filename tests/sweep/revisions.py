@@ -8,6 +8,11 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from sweep.case import folder
+from sweep.case.machine import Machine
+from sweep.plan import plan
+from tests.sweep.planning import composed
+
 TRAINER = '''"""Writes the figures of a loss that falls."""
 import json, pathlib, sys
 from rates import OFF
@@ -20,16 +25,21 @@ with pathlib.Path(folder, "metrics.jsonl").open("w") as file:
 '''
 CRASHES = "raise RuntimeError('no such option')\nOFF = 0.0\n"
 WHO = {
-    "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org",
-    "GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.org",
-}  # fmt: skip
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+}
 
 
 def git(repo: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(repo), *words], capture_output=True, text=True, check=True,
+        ["git", "-C", str(repo), *words],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, **WHO},
-    )  # fmt: skip
+    )
     return done.stdout.strip()
 
 
@@ -49,13 +59,32 @@ def history(repo: Path, files: list[Mapping[str, str]]) -> list[str]:
 
 def state(repo: Path) -> list[str]:
     """What a search has to leave as it was."""
-    words = (["status", "--porcelain", "--ignored"], ["for-each-ref"], ["worktree", "list"],
-             ["symbolic-ref", "HEAD"], ["stash", "list"], ["config", "--list", "--local"])  # fmt: skip
+    words = (
+        ["status", "--porcelain", "--ignored"],
+        ["for-each-ref"],
+        ["worktree", "list"],
+        ["symbolic-ref", "HEAD"],
+        ["stash", "list"],
+        ["config", "--list", "--local"],
+    )
     return [git(repo, *one) for one in words]
 
 
 def words_for(script: str, outputs: Path) -> list[str]:
     """The words of a sweep over the trainer, at a cost of a second."""
     argv = json.dumps(["{python}", script, "{output_dir}", "{steps}", "{cp}"])
-    return ["arch=llama", "feature=none", "trainer=command", f"trainer.argv={argv}",
-            f"outputs={outputs}"]  # fmt: skip
+    return [
+        "arch=llama",
+        "feature=none",
+        "trainer=command",
+        f"trainer.argv={argv}",
+        f"outputs={outputs}",
+    ]
+
+
+def planned_sweep(outputs: Path, words: list[str], layouts: tuple[str, ...]) -> str:
+    """A sweep of these layouts as it lies on disk before anything of it has run; its id."""
+    cases = plan([[f"layout={layout}", *words] for layout in layouts], composed, Machine())
+    made = folder.claim(outputs)
+    folder.write_plan(made, cases, "adhoc", {}, [])
+    return made.name
