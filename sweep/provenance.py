@@ -39,6 +39,9 @@ COMPARED = (
 )
 """What may explain that two nights differ, the likeliest first."""
 
+OF_TRAINER = ("trainer_code", "git_sha", "git_dirty")
+"""Which code of the trainer ran."""
+
 RULES = {
     "thresholds": ("thresholds.yaml", "calibrated.yaml"),
     "known_failures": ("known_failures.yaml", "known_graph_breaks.yaml"),

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,17 +83,18 @@ def distance(repo: Path, one: str, other: str) -> int:
 
 
 @contextmanager
-def worktree(repo: Path, ref: str) -> Iterator[Path]:
-    """A checkout of its own, in a temporary folder that is gone afterwards."""
+def worktree(repo: Path, ref: str, is_kept: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+    """A checkout of its own, in a temporary folder that is gone afterwards, unless it is kept."""
     folder = Path(tempfile.mkdtemp(prefix="sweep-revision-")).resolve()
     tree = folder / repo.name
     try:
         git(repo, "worktree", "add", "--detach", "--quiet", str(tree), ref)
         yield tree
     finally:
-        _done(repo, "worktree", "remove", "--force", str(tree))
-        shutil.rmtree(folder, ignore_errors=True)
-        _done(repo, "worktree", "prune")
+        if not is_kept():
+            _done(repo, "worktree", "remove", "--force", str(tree))
+            shutil.rmtree(folder, ignore_errors=True)
+            _done(repo, "worktree", "prune")
 
 
 def clean(tree: Path) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sweep.errors import MachineryError, RequestError
-from sweep.revisions import probe
+from sweep.revisions import probe, process
 from sweep.revisions.failure import State
-from sweep.revisions.git import argv, distance, environment, git
+from sweep.revisions.git import argv, distance, git
 from sweep.revisions.trial import OUTCOME, Outcome, Trial
 
-GRACE_SECONDS = 20.0  # for a case that is interrupted to end its trainer
 FIRST = re.compile(r"^# first bad commit: \[(\w+)\]", re.MULTILINE)
 POSSIBLE = re.compile(r"^# possible first bad commit: \[(\w+)\]", re.MULTILINE)
 
@@ -65,7 +58,7 @@ class Search:
     def run(self, good: str, bad: str) -> Found:
         """Bisect; raises MachineryError where that ends early."""
         git(self.tree, "bisect", "start", bad, good)
-        code, said = _run([*argv(self.tree, "bisect", "run"), *self._probe()], self.tree)
+        code, said = process.run([*argv(self.tree, "bisect", "run"), *self._probe()], self.tree)
         log = git(self.tree, "bisect", "log")
         candidates = FIRST.findall(log) or POSSIBLE.findall(log)
         if not candidates:
@@ -87,7 +80,7 @@ class Search:
 
     def _at(self, ref: str) -> tuple[Outcome, str]:
         name = self.name_of(ref)
-        code, _ = _run(self._probe(), self.tree)
+        code, _ = process.run(self._probe(), self.tree)
         outcome = self.trial.outcome(name)
         if outcome is None:
             raise MachineryError(f"{name}: the case could not be run (exit code {code}), see above")
@@ -96,33 +89,3 @@ class Search:
     def _probe(self) -> list[str]:
         module = ["-P", "-m", "sweep.revisions.probe"]
         return [sys.executable, *module, str(self.trial.path), str(self.tree)]
-
-
-def _run(command: Sequence[str], cwd: Path) -> tuple[int, str]:
-    """Its exit code and output; interrupted, all that it started ends in order before we go on."""
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate()
-    except BaseException:
-        _end_group(process)
-        raise
-    return process.returncode, said
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + GRACE_SECONDS
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        while time.monotonic() < deadline:
-            process.poll()
-            os.killpg(process.pid, 0)
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

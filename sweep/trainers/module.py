@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sweep import provenance
+from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.files import write_json
 from sweep.schema import MetricsConf, Settings
@@ -53,7 +54,11 @@ class ModuleTrainer(Trainer):
     def project(self, settings: Settings) -> Path:
         """This project's own, or where a tree has it."""
         conf = settings.trainer
-        return Path(conf.project) if conf.tree and conf.project else provenance.ROOT
+        if not (conf.tree and conf.project):
+            return provenance.ROOT
+        if not (Path(conf.project) / self.module).is_dir():
+            raise RequestError(f"trainer.tree={conf.tree}: there is no {self.module}/ in it")
+        return Path(conf.project)
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
