@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -161,6 +162,23 @@ def test_a_wrong_request_is_one_line(
     error = capsys.readouterr().err
     assert said.format(**places) in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "cut"),
+    [(["good=gone"], " shows them"), (["good=HEAD", "bad=HEAD~1"], " names a commit")],
+)
+def test_what_git_is_asked_in_a_complaint_runs(
+    tmp_path: Path, words: list[str], cut: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it names two commits for, the reader adds."""
+    _, shas, outputs = small(tmp_path, RIGHT, WRONG)
+    assert run(USAGE, main, [f"case={CASE}", *words, f"outputs={outputs}"]) == 2
+    printed = re.findall(r"git -C .*", capsys.readouterr().err)[0].partition(cut)[0]
+    more = ["HEAD", "HEAD~1"] if "merge-base" in printed else []
+    done = subprocess.run([*shlex.split(printed), *more], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert shas[0] in done.stdout
 
 
 @pytest.mark.slow

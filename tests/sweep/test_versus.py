@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -123,3 +124,29 @@ def test_a_record_with_other_settings_is_not_like_for_like(outputs: Path, make_f
     head = night(outputs, 2, make_facts().model_copy(update={"environment": SAME}))
     reader = Reader.at(outputs)
     assert reader.at_commit("a" * 40, reader.cases(reader.find(head))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_built_in_trainer_is_compared_in_two_trees(tmp_path: Path) -> None:
+    """As printed, in a repository with a copy of it; its next version decays twice as much."""
+    repo = tmp_path / "copy"
+    history(repo, [{"README": "A copy of the built-in trainer."}])
+    for name in ("sft", "sweep_taps.py"):
+        place = ROOT / name
+        copy = shutil.copytree if place.is_dir() else shutil.copy
+        copy(place, repo / name)
+    git(repo, "add", "--all")
+    git(repo, "commit", "--quiet", "--message", "copied")
+    git(repo, "checkout", "--quiet", "-b", "change")
+    loop = repo / "sft" / "optimizer.py"
+    text = loop.read_text()
+    assert "lr=config.lr" in text
+    loop.write_text(text.replace("lr=config.lr", "lr=2 * config.lr"))
+    git(repo, "commit", "--quiet", "--all", "--message", "twice the rate")
+    done = command(
+        "versus", "base=main", "suite=smoke", cwd=repo, seconds=800, PYTHONPATH=str(ROOT)
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "moved: trainer_code" in done.stdout
+    assert re.search(r"llama-single-base: passed > failed \(.*oracle.*\)", done.stdout)
