@@ -39,6 +39,9 @@ COMPARED = (
 )
 """What may explain that two nights differ, the likeliest first."""
 
+OF_TRAINER = ("trainer_code", "git_sha", "git_dirty")
+"""Which code of the trainer ran."""
+
 RULES = {
     "thresholds": ("thresholds.yaml", "calibrated.yaml"),
     "known_failures": ("known_failures.yaml", "known_graph_breaks.yaml"),
@@ -99,6 +102,12 @@ def commit(folder: Path) -> dict[str, str]:
     if not _git(folder, "ls-files", "--", *paths):
         return UNKNOWN | ({"git_dirty": "true"} if changed else {})
     return {"git_sha": sha, "git_dirty": "true" if changed else "false"}
+
+
+def toplevel(folder: Path) -> Path | None:
+    """The top of the git working tree that the folder is in; None if it is in none."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(top) if top else None
 
 
 def _digest_of(paths: Sequence[Path]) -> str:

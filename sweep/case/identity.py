@@ -20,9 +20,10 @@ NOT_COMPUTED = (
     "noise",  # how often it is started again
     "export", "trainer.export",  # what it writes besides
     "outputs", "sweep_id", "case_id", "gpus", "replay",  # where it runs
-    "suite", "shard", "resume_sweep", "rerun", "references", "host_gone",  # about the sweep
-    "plan", "detach",
-    "trainer.project", "trainer.python",  # where its code is; which code it was is provenance
+    # about the sweep
+    "suite", "cases", "shard", "resume_sweep", "rerun", "references", "host_gone", "plan", "detach",
+    # where its code is; which code it was is provenance
+    "trainer.project", "trainer.tree", "trainer.python",
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan
 )  # fmt: skip
 """Settings, and groups of settings, that change nothing in what is computed."""

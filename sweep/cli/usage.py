@@ -23,7 +23,8 @@ Linux only: no macOS, and Windows in WSL.
   python -m sweep -m suite=nightly plan=true
       a whole suite: list its cases, launches and estimates; without plan=true, run it
   python -m sweep -m suite=nightly arch=qwen3_moe shard=1/4
-      choices narrow a suite; shard=I/N is the part of one of N runners
+      choices narrow a suite, cases=[ID,...] to single cases; shard=I/N is the part of one of N
+      runners
   python -m sweep -m suite=nightly hydra/launcher=slurm device=cuda hydra.launcher.partition=gpu
       as Slurm jobs; detach=true submits and returns, and python -m sweep.collect judges later
   python -m sweep -m resume_sweep=latest
@@ -41,7 +42,8 @@ Choices of your own:           --config-dir FOLDER, with layout/, feature/, trai
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
 sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline (pin one),
-sweep.calibrate (thresholds), sweep.sync (record later), sweep.collect (of a detached sweep).
+sweep.calibrate (thresholds), sweep.sync (record later), sweep.collect (of a detached sweep),
+sweep.bisect (the first bad commit or release), sweep.versus (two commits).
 Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
 (nothing could be started or recorded), 130 interrupted."""
 

@@ -105,6 +105,8 @@ def _not_started(trainer: Trainer, settings: Settings) -> str | None:
     """What the adapter has no way to start."""
     if settings.launch.mode is LaunchMode.warm and trainer.server(settings) is None:
         return "launch.mode=warm: this trainer's ranks can only be started cold here"
+    if settings.trainer.python is not None and settings.layout.nodes > 1:
+        return "trainer.python: on several nodes ranks run in the sweep's own interpreter"
     return None
 
 

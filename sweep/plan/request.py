@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
-from sweep.errors import RequestError
+from sweep.errors import RequestError, unknown
 from sweep.plan import (
     Compose,
     estimates,
@@ -41,6 +41,7 @@ class Request:
     outputs: Path
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     references: bool = False
+    named: Sequence[str] | None = None
 
     @classmethod
     def of(cls, config: DictConfig, detachable: bool = False) -> Request:
@@ -55,6 +56,8 @@ class Request:
         earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
         if earlier is not None and config.references:
             raise RequestError("references=true: a sweep that is resumed keeps its cases")
+        if earlier is not None and config.cases is not None:
+            raise RequestError("cases=...: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
         request = cls(
             experiment=fallback if chosen is None else chosen.name,
@@ -65,6 +68,7 @@ class Request:
             detach=config.detach,
             outputs=outputs,
             references=config.references,
+            named=None if config.cases is None else list(config.cases),
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
         if request.detach and not detachable:
@@ -95,6 +99,8 @@ class Request:
             ]
             if not planned:
                 raise suite.nothing(chosen)
+        if self.named is not None:
+            planned = _named(planned, self.named)
         if self.references:
             planned = references.added(
                 planned, lambda words: plan([words], compose, machine, varying)[0]
@@ -120,3 +126,12 @@ class Request:
             planned = [case for case in planned if self.earlier.is_to_run(case.case.id)]
             print(f"{len(planned)} cases of sweep {self.earlier.folder.name} are to run")
         listing.show(planned, self.seconds(planned), expected)
+
+
+def _named(planned: Sequence[Planned], names: Sequence[str]) -> list[Planned]:
+    """The cases with these ids; raises RequestError for an id that none has."""
+    known = {case.case.id: case for case in planned}
+    for name in names:
+        if name not in known:
+            raise RequestError(f"cases: {unknown('case', name, known)}; plan=true lists them")
+    return [case for case in planned if case.case.id in names]

@@ -20,7 +20,7 @@ from sweep.plan import spelled
 NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
 OF_THE_SWEEP = (
-    "suite", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
+    "suite", "cases", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
 )  # fmt: skip
 
 SET_BY_US = ("sweep_id", "case_id", "gpus")

@@ -37,6 +37,7 @@ from sweep.trainers.base import (
     exports_at,
     in_folders,
 )
+from sweep.trainers.tree import moved
 
 REPLAY = "replay"  # the launch that settles a tie
 DRIVER = "SWEEP_DRIVER"  # environment: processes.this_process() of the driving process
@@ -74,7 +75,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         asked=facts_file.asked_of(settings),
     )
     try:
-        CaseLaunches(settings, case_dir, stream).run_all(facts)
+        CaseLaunches(moved(settings), case_dir, stream).run_all(facts)
     except (KeyboardInterrupt, Interrupted) as error:
         facts.interrupted = True
         facts.error = f"interrupted: {error or 'Ctrl-C'}"
@@ -95,7 +96,7 @@ def replay_case(settings: Settings, case_dir: Path) -> None:
     if facts is None:
         return
     try:
-        CaseLaunches(settings, case_dir).replay(facts)
+        CaseLaunches(moved(settings), case_dir).replay(facts)
     except Exception as error:  # noqa: BLE001  # as where the case ran
         facts.error = f"{REPLAY}: {type(error).__name__}: {error}"
     facts_file.save(facts, case_dir)
@@ -183,6 +184,8 @@ class CaseLaunches:
 
     def _runs_oracle(self, server: str | None) -> consult.Run:
         settings = self.settings
+        if settings.trainer.tree is not None:  # whose server has the oracle of that tree
+            server = None
 
         def run(start: Launch, command: Command, directory: Path) -> LaunchFacts:
             env = launch.launch_variables(settings.device.value, settings.gpus)

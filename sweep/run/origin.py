@@ -14,6 +14,7 @@ from sweep.facts import Facts
 from sweep.run import warm
 from sweep.schema import Settings
 from sweep.trainers.base import About
+from sweep.trainers.tree import moved
 
 UNREADABLE = "unreadable"
 
@@ -25,6 +26,7 @@ def provenance_of(device: str, config_dir: str | None) -> dict[str, str]:
 
 def commit(settings: Settings) -> dict[str, str]:
     """The git commit of the trainer's code; of what a server has imported, when it did."""
+    settings = moved(settings)
     project = trainers.of(settings).project(settings)
     if project is None:
         return provenance.UNKNOWN

@@ -77,6 +77,7 @@ class Settings:
     fault: str | None = None  # name[:strength] of one to plant, to see what catches it
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
     suite: SuiteConf | None = None
+    cases: list[str] | None = None  # of all that is asked for, only those with these ids
     shard: str | None = None  # I/N: the I-th of N parts
     resume_sweep: str | None = None  # an earlier sweep's id, or latest: run what it left out
     rerun: str | None = None  # failed: run what failed in that sweep instead

@@ -22,6 +22,8 @@ class TrainerConf:
     adapter: str = MISSING  # the module of sweep/trainers that translates for it
     env: dict[str, str] = field(default_factory=dict)  # added to the environment of its processes
     project: str | None = None  # the folder of its code, whose git commit is recorded
+    tree: str | None = None  # a copy of its git repository that its code is run from instead
+    python: str | None = None  # an interpreter that has what it imports; our own otherwise
     not_shown: list[str] = field(default_factory=list)  # figures it has none of, as params_moved
 
     def __init_subclass__(cls) -> None:

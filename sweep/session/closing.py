@@ -105,4 +105,4 @@ def _on_disk(folder: Path, results: Sequence[Result], conf: ConfDirs) -> list[Re
         replace(result, judgement=judge(result.facts, known)) if result.facts else result
         for result in results
     ]
-    return with_references(judged)
+    return with_references(judged, read_plan(folder).get("argv", []))

@@ -169,7 +169,7 @@ class Session:
         shared = [
             case.settings
             for case in self.runnable
-            if not case.settings.trainer.env and not case.env
+            if not (case.settings.trainer.env or case.settings.trainer.tree or case.env)
         ]
         programs = [program for case in shared if (program := warm.program_of(case))]
         env = launch.launch_variables(self.machine.device, None)

@@ -34,10 +34,12 @@ def judge_recorded(
         pinned=reader.pinned(sweep),
         conf=conf,
     )
-    results = with_references([_result(case, context, reader, sweep, folder) for case in cases])
+    plan = reader.plan(sweep)
+    found = [_result(case, context, reader, sweep, folder) for case in cases]
+    results = with_references(found, plan.get("argv", []))
     for case, result in zip(cases, results, strict=True):
         verdicts.update(reader.location.client, case, result)
-    return _in_order(results, reader.plan(sweep)["cases"])
+    return _in_order(results, plan["cases"])
 
 
 def with_result(cases: Iterable[tuple[str, Facts | None]]) -> dict[str, Facts]:

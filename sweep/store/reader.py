@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sweep import facts as facts_file
+from sweep import provenance
 from sweep.case.folder import PLAN
 from sweep.checks import comparable
 from sweep.errors import RequestError
@@ -98,6 +99,22 @@ class Reader:
             if run is not None:
                 latest[run.data.tags["case_id"]] = run
         return self._by_case(latest.values())
+
+    def at_commit(self, sha: str, like: Iterable[CaseRecord]) -> list[CaseRecord]:
+        """The newest run of each of these cases that is like it in all but the trainer's code.
+
+        Of code as that commit has it: one that ran with changes besides is none.
+        """
+        cases = {case.case_id: case for case in like}
+        query = f"tags.kind = 'case' and tags.git_sha = '{_safe(sha)}'"
+        runs = self._ours(self._search(list(self._experiments(None)), query), ("case_id",))
+        found: dict[str, Any] = {}
+        for run in runs:
+            case = cases.get(run.data.tags["case_id"])
+            if case is not None and "verdict" in run.data.tags and _is_like(run, case):
+                found.setdefault(case.case_id, run)
+        both = zip(found.values(), self._facts(list(found.values())), strict=True)
+        return [case_record(run, facts) for run, facts in both if facts]
 
     def pinned(self, sweep: SweepRecord) -> dict[str, Facts]:
         """Case id -> facts of the sweeps that are pinned as the baseline in that experiment."""
@@ -262,6 +279,17 @@ def _could_not_run(run: Any) -> bool:
 
 def _fits(run: Any, case: Any) -> bool:
     return comparable.fits(run.data.tags, case.data.tags)
+
+
+def _is_like(run: Any, case: CaseRecord) -> bool:
+    free = (*provenance.OF_TRAINER, *provenance.RULES)  # verdicts are made again
+    before, now = (
+        {key: value for key, value in tags.items() if key not in free}
+        for tags in (run.data.tags, case.tags)
+    )
+    is_clean = run.data.tags.get("git_dirty") == "false"
+    is_same = comparable.fits(run.data.tags, case.tags)
+    return is_clean and is_same and not provenance.moved(before, now)
 
 
 def _in_parallel(call: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:

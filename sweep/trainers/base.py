@@ -175,13 +175,18 @@ def before(settings: Settings, launch: Launch, directory: Path) -> tuple[Launch,
     return previous, directory.parent / _folder(number, previous)
 
 
+def python_of(settings: Settings) -> str:
+    """The interpreter that the trainer runs in."""
+    return settings.trainer.python or sys.executable
+
+
 def torchrun(settings: Settings, directory: Path, program: Sequence[str]) -> list[str]:
     """`program` on every rank, meeting at a free port, with a log and an error file a rank."""
     ranks = str(directory / "ranks")
     if settings.layout.nodes > 1:
         return nodes.command(settings.layout, directory / "ranks", program)
     return [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        python_of(settings), "-m", "torch.distributed.run", "--standalone",
         "--nproc-per-node", str(settings.layout.world_size),
         "--log-dir", ranks, "--tee", "3", *program,
     ]  # fmt: skip

@@ -27,6 +27,8 @@ def of_our_data(settings: Settings) -> dict[str, Any]:
     """The documents that ship with the built-in trainer, in rows in their order."""
     spec = find_spec("sft")
     folders = list(spec.submodule_search_locations or []) if spec else []
+    if settings.trainer.tree and settings.trainer.project:
+        folders = [str(Path(settings.trainer.project) / "sft")]
     source = Path(folders[0]) / "documents" / "chats.jsonl" if folders else None
     if source is None or not source.is_file():
         return {}

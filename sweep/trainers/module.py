@@ -7,6 +7,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+from sweep import provenance
+from sweep.errors import RequestError
 from sweep.facts import Metrics
 from sweep.files import write_json
 from sweep.schema import MetricsConf, Settings
@@ -15,6 +17,8 @@ from sweep.trainers.base import Command, Launch, Trainer, torchrun
 
 # The folder that the sweep is started in may have an sft/ of its own.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+PARTS = ("sft", "hf_sft", "sweep_taps.py")
+"""What an interpreter of the trainer's own must find of this project."""
 
 
 class ModuleTrainer(Trainer):
@@ -39,16 +43,22 @@ class ModuleTrainer(Trainer):
         path = directory / "config.json"
         write_json(path, self.config(settings, launch, directory, model))
         argv = torchrun(settings, directory, ["-m", self.module, str(path)])
-        return Command(argv, SAFE_PATH | settings.trainer.env)
+        return Command(argv, SAFE_PATH | _elsewhere(settings, directory) | settings.trainer.env)
 
     def server(self, settings: Settings) -> list[str] | None:
         """The built-in trainer's, on one machine: it forks any program with transformers there."""
         program = [sys.executable, "-P", "-m", "sft.warm.server"]
-        return program if settings.layout.nodes == 1 else None
+        is_ours = settings.layout.nodes == 1 and settings.trainer.python is None
+        return program if is_ours else None
 
     def project(self, settings: Settings) -> Path:
-        """This project's own."""
-        return Path(__file__).resolve().parents[2]
+        """This project's own, or where a tree has it."""
+        conf = settings.trainer
+        if not (conf.tree and conf.project):
+            return provenance.ROOT
+        if not (Path(conf.project) / self.module).is_dir():
+            raise RequestError(f"trainer.tree={conf.tree}: there is no {self.module}/ in it")
+        return Path(conf.project)
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its metrics.jsonl."""
@@ -57,3 +67,18 @@ class ModuleTrainer(Trainer):
     def last_step(self, settings: Settings, directory: Path) -> int:
         """From the end of what its reader reads."""
         return readers.last_step(MetricsConf(), directory)
+
+
+def _elsewhere(settings: Settings, directory: Path) -> dict[str, str]:
+    """What finds our modules from another interpreter, and keeps rows apart by tree.
+
+    By links: with the whole folder of an installed package, its neighbours would come as well.
+    """
+    env = {"SFT_CACHE": str(directory / "rows")} if settings.trainer.tree else {}
+    if settings.trainer.python is None or settings.trainer.tree is not None:
+        return env
+    code = directory / "code"
+    code.mkdir(exist_ok=True)
+    for name in PARTS:
+        (code / name).symlink_to(provenance.ROOT / name)
+    return env | {"PYTHONPATH": str(code)}

@@ -28,6 +28,7 @@ from sweep.trainers.base import (
 )  # fmt: skip
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
+from sweep.trainers.tree import moved
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
@@ -66,7 +67,7 @@ class SftTrainer(ModuleTrainer):
         for settings in cases:
             config = self.config(settings, self.launches(settings)[0], Path(), None)
             asked.append(_asked(config, settings))
-        return [_reason(answer) for answer in _answers(asked, cases[0].trainer.env)]
+        return [_reason(answer) for answer in _answers(asked, moved(cases[0]).trainer.env)]
 
     def config(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None

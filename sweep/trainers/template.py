@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from sweep.case.labels import layout_name, plain
 from sweep.errors import RequestError
 from sweep.schema import FeatureConf, Settings
-from sweep.trainers.base import Launch, exports_at, saves_at
+from sweep.trainers.base import Launch, exports_at, python_of, saves_at
 
 # One pass, so that nothing in a value is taken for a placeholder; {{word}} stands for {word}.
 PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
@@ -56,7 +55,7 @@ def values_of(
     """Every placeholder's value; what a case has none of (`resume_from`, say) is empty."""
     case, layout = plain(settings), settings.layout
     known: dict[str, Any] = {
-        "python": sys.executable,
+        "python": python_of(settings),
         "output_dir": directory,
         "model": model,
         "launch": launch.name,

@@ -7,11 +7,9 @@ reads text with a tokenizer of 2,048 tokens, which a checkpoint of the scale nan
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
 import sweep
 from sweep.facts import Metrics
@@ -47,7 +45,6 @@ class TorchtitanConf(TrainerConf):
 
     name: str = "torchtitan"
     adapter: str = "torchtitan"
-    python: str | None = None  # an interpreter that has it; our own otherwise
 
 
 class TorchtitanTrainer(Trainer):
@@ -55,7 +52,6 @@ class TorchtitanTrainer(Trainer):
 
     def unavailable(self, settings: Settings) -> str | None:
         """What it has no model or option for, and what it needs to run at all."""
-        conf = cast(TorchtitanConf, settings.trainer)
         needs = (
             (settings.arch.name in MODELS, f"no such model; it has {', '.join(MODELS)}"),
             (
@@ -63,7 +59,7 @@ class TorchtitanTrainer(Trainer):
                 "it needs a GPU: without one it still calls torch.cuda.set_device",
             ),
             (
-                conf.python is not None or find_spec("torchtitan") is not None,
+                settings.trainer.python is not None or find_spec("torchtitan") is not None,
                 "not installed; trainer.python names an interpreter that has it",
             ),
             (find_spec("tensorboard") is not None, "its figures need: pip install tensorboard"),
@@ -87,8 +83,7 @@ class TorchtitanTrainer(Trainer):
         write_text(directory / "text" / "train.jsonl", _texts())
         words = _words(settings, launch, directory, model)
         argv = torchrun(settings, directory, ["-m", "torchtitan.train", *words])
-        conf = cast(TorchtitanConf, settings.trainer)
-        return Command([conf.python or sys.executable, *argv[1:]], conf.env)
+        return Command(argv, settings.trainer.env)
 
     def metrics(self, settings: Settings, directory: Path) -> Metrics:
         """Its event files."""

@@ -92,6 +92,16 @@ def _whole(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
+def command(
+    name: str, *arguments: str, seconds: float = 300, cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`python -m sweep.<name>` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", f"sweep.{name}", *arguments], capture_output=True, text=True,
+        cwd=cwd, timeout=seconds, env={**os.environ, "COLUMNS": "80", **environment},
+    )  # fmt: skip
+
+
 def console_script(folder: Path, python: str | Path = sys.executable) -> Path:
     """`trainer-sweep` in this folder, as pip makes it of pyproject.toml."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -77,3 +78,103 @@ def test_it_gives_the_same_verdict(tmp_path: Path) -> None:
     message = r"parity: step 1: loss is [^;]*"
     assert re.findall(message, second.stdout) == re.findall(message, first.stdout) != []
     assert "again" not in sweep("layout=cp2_ep1", *words).stdout
+
+
+FAILING = """
+import json, pathlib, sys
+folder, steps, first, mode = sys.argv[1:]
+mode, off, cpu = pathlib.Path(mode).read_text(), 0.0, 1.0
+if mode == "exit":
+    raise SystemExit("out of cheese")
+if mode == "breaks":
+    import torch
+    torch._dynamo.config.suppress_errors = False
+    torch.compile(lambda x: (torch._dynamo.graph_break(), x + 1)[1], backend="eager")(torch.ones(2))
+if mode == "drift":
+    off = 0.5
+if mode == "cost":
+    cpu = 9.0
+if mode == "resume" and first != "1":
+    off = 0.5
+with pathlib.Path(folder, "metrics.jsonl").open("w") as file:
+    for step in range(int(first), int(steps) + 1):
+        figures = {"loss": 3 - step / 10 + off, "grad_norm": 1.0, "lr": 1e-4, "tokens": 10}
+        figures |= {"params_moved": 1.0, "global_batch_digest": str(step), "step_cpu_seconds": cpu}
+        print(json.dumps({"step": step} | figures), file=file)
+"""
+
+
+class Kind(NamedTuple):
+    """A kind of failure: the words of the sweep, and what is said of it."""
+
+    words: list[str]
+    said: str
+    before: str = ""  # how the trainer was in the sweep before
+    suite: bool = False
+
+
+KINDS = {
+    "exit": Kind(["-m", "feature=none"], r"exit: train: exit code 1 before its first step"),
+    "resume": Kind(["-m", "feature=none_resume"], r"resume: step 6: loss is [^;]*"),
+    "breaks": Kind(["-m", "feature=compile_only"], r"graph_breaks: .*"),
+    "drift": Kind(["-m", "seed=0,1"], r"drift: step 1: loss is [^;]*", "good", True),
+    "cost": Kind(["-m", "seed=0,1", "feature=none"], r"cost: the work of a step[^;]*", "good"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", KINDS)
+def test_each_kind_of_failure_is_seen_again(tmp_path: Path, mode: str) -> None:
+    """With the folder of configuration, a suite's earlier runs and the case's environment."""
+    kind = KINDS[mode]
+    (tmp_path / "train.py").write_text(FAILING)
+    conf = tmp_path / "my conf"
+    (conf / "suite").mkdir(parents=True)
+    (conf / "thresholds.yaml").write_text("advisory: []\n")
+    (conf / "suite" / "own.yaml").write_text(
+        "name: own\nrows: [{arch: llama, layout: single, feature: none}]\n"
+    )
+    file = tmp_path / "mode"
+    argv = [
+        "{python}",
+        str(tmp_path / "train.py"),
+        "{output_dir}",
+        "{steps}",
+        "{first_step}",
+        str(file),
+    ]
+    words = [
+        "--config-dir",
+        str(conf),
+        "trainer=command",
+        f"trainer.argv={json.dumps(argv)}",
+        "trainer.resume.argv=['{resume_from}']",
+        "++hydra.job.env_set.WHY='a b'",
+        "+trainer.env.HOW=so",
+        f"outputs={tmp_path / 'outputs'}",
+    ]
+    words += ["suite=own"] if kind.suite else ["arch=llama", "layout=single"]
+    words += [word for word in kind.words if word not in words]
+    if kind.before:
+        file.write_text(kind.before)
+        assert sweep(*words).returncode == 0
+    file.write_text(mode)
+    first = sweep(*words)
+    assert first.returncode == 1, first.stdout + first.stderr
+    messages = re.findall(kind.said, flat(first.stdout))
+    assert messages, first.stdout
+    for command in re.findall(r"^ *again +(python .*)$", first.stdout, re.MULTILINE):
+        second = sweep(*shlex.split(command)[3:])
+        assert second.returncode == 1, second.stdout + second.stderr
+        seen = re.findall(kind.said, flat(second.stdout))
+        assert {without_sweep(one) for one in seen} <= {without_sweep(one) for one in messages}
+        assert seen, second.stdout
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\n {4,}", " ", text)
+
+
+def without_sweep(text: str) -> str:
+    """Without the id of the sweep it was compared with, and times."""
+    return re.sub(r"\d{8}-\d{6}-\w{4}|[\d.]+", "#", text)
