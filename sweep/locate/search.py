@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sweep.locate.reading import BACKWARD, FORWARD, Key, Run, Step
 from sweep.locate.tokens import first_unlike
 
 OUTSIDE = "(outside of the model)"
+WHOLE = "(the model itself)"
 OPTIONS = ("lr", "weight_decay", "beta1", "beta2", "eps", "step")  # as in sweep_taps/parameters.py
 MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 CLOSE = 1e-9  # relative: options are numbers that somebody wrote down
@@ -173,7 +175,8 @@ class Pair:
             return None
         name, words = found[0]
         more = [name for name, _ in found[1:]]
-        return Place(self.number, "optimizer", _parent(name), words, where=name, more=more)
+        module = common([name, *more])
+        return Place(self.number, "optimizer", module, words, where=name, more=more)
 
     def _optimizer(self) -> Place | None:
         for kind in (*MOMENTS, "weight"):
@@ -225,9 +228,16 @@ class Pair:
             rank = int(worst.worst) // -(-len(known) // count)
         more = [one.key.name for one in found if one is not worst]
         return Place(
-            self.number, stage, _parent(name), what, True, worst.size, worst.rounding, 0,
+            self.number, stage, common([name, *more]), what, True, worst.size, worst.rounding, 0,
             f"{name}, {len(rows)} of its rows ({span})", rank, more=more,
         )  # fmt: skip
+
+
+def common(parameters: Sequence[str]) -> str:
+    """The innermost module that has all of these parameters."""
+    owners = [name.split(".")[:-1] for name in parameters]
+    shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*owners, strict=False))
+    return ".".join(parts[0] for parts in shared) or WHOLE
 
 
 def _parameters(
@@ -264,7 +274,7 @@ def _slotted(text: str, slot: str) -> str:
 
 
 def _parent(name: str) -> str:
-    return name.rpartition(".")[0] or "(the model itself)"
+    return name.rpartition(".")[0] or WHOLE
 
 
 def _last(name: str) -> str:

@@ -15,7 +15,7 @@ Plan = Callable[[Sequence[str]], Planned]
 
 def without(planned: Sequence[Planned]) -> list[Planned]:
     """The cases that would be compared with nothing."""
-    facts = {case.case.id: _as_facts(case) for case in planned if case.unavailable is None}
+    facts = {case.case.id: as_facts(case) for case in planned if case.unavailable is None}
     return [
         case
         for case in planned
@@ -55,7 +55,7 @@ def _replaced(planned: Planned, **values: str) -> list[str]:
     return [*kept, *(f"{key}={value}" for key, value in values.items())]
 
 
-def _as_facts(planned: Planned) -> Facts:
+def as_facts(planned: Planned) -> Facts:
     """A case that has not run, as checks see it."""
     return Facts(
         sweep_id="", case=planned.case, started=0.0, seconds=0.0, environment={},
