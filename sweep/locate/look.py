@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sweep import facts as facts_file
@@ -23,6 +23,8 @@ from sweep.locate.running import Runs, Taps
 from sweep.locate.search import Place, Search
 from sweep.schema import Settings
 
+FEW = 2  # steps that are run first, where nobody knows at which the difference shows
+LAYERED = "sft"  # the adapter whose trainer compiles layer by layer: from outside they can be seen
 FOLDER = "locate"  # in the case's folder
 ANSWER = "locate.json"  # in that
 
@@ -42,8 +44,7 @@ def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = Fal
     facts = {name: found for name in planned if (found := facts_file.load_or_why(sweep / name)[0])}
     reference = references.choose(ours, planned, facts, findings.load(sweep / case_id), against)
     folder = sweep / case_id / FOLDER
-    runs = Runs(ours.settings, reference, folder)
-    found = _found(runs, ours.settings, reference)
+    found = _found(ours.settings, reference, folder)
     answer = Report(case_id, reference.name, *found, seconds=time.monotonic() - started)
     if not keep:
         for taps in folder.rglob("inside-*-*.pt"):
@@ -58,15 +59,23 @@ def _planned(sweep: Path) -> Mapping[str, Planned]:
     return {name: file.planned for name, file in files.items()}
 
 
-def _found(runs: Runs, settings: Settings, reference: Reference) -> tuple[Place | None, list[str]]:
+def _found(
+    settings: Settings, reference: Reference, folder: Path
+) -> tuple[Place | None, list[str]]:
     """The place, and what else is to be said."""
+    steps = reference.steps or min(FEW, settings.steps)
+    runs = Runs(settings, replace(reference, steps=steps), folder)
     taps = runs.taps()
     place, notes = _first(taps, settings, reference), []
+    if place is None and steps < settings.steps:
+        runs = Runs(settings, replace(reference, steps=settings.steps), folder)
+        taps = runs.taps()
+        place = _first(taps, settings, reference)
     if settings.feature.compile:
         notes.append("it was run uncompiled, and differs there too")
         if place is None:
             notes = ["uncompiled, the difference goes away: it is the compiler's"]
-            if settings.trainer.adapter == "sft":
+            if settings.trainer.adapter == LAYERED:
                 compiled = Taps(runs.compiled(settings), taps.theirs, taps.again)
                 place = _first(compiled, settings, reference)
     return place, notes
