@@ -30,8 +30,9 @@ class Modules:
 
     def __init__(self, model: nn.Module, recorder: Recorder, rounding: Rounding) -> None:
         self.recorder, self.rounding = recorder, rounding
-        self.shape = NOTHING
+        self.shape = self.last = NOTHING
         self.calls: Counter[str] = Counter()
+        self.repeats: Counter[str] = Counter()  # calls in recomputation
         self.heads: dict[nn.Module, int] = {}
         for name, module in model.named_modules():
             if not (os.environ.get(OUTER) and is_inside_layer(model, name)):
@@ -41,8 +42,9 @@ class Modules:
 
     def begin(self, input_ids: Tensor) -> None:
         """The model is called with [rows, seq] tokens."""
-        self.shape = (input_ids.shape[0], input_ids.shape[1])
+        self.shape = self.last = (input_ids.shape[0], input_ids.shape[1])
         self.calls.clear()
+        self.repeats.clear()
 
     def end(self) -> None:
         """The call is over; what is computed until the next one is none of a step."""
@@ -52,7 +54,11 @@ class Modules:
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._before(name, module, args, kwargs) if self._is_on() else None
 
-        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        def after(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+        ) -> Any:
+            if recomputing():
+                return self._again(name, module, out)
             return self._after(name, module, out) if self._is_on() else None
 
         module.register_forward_pre_hook(before, with_kwargs=True)
@@ -102,6 +108,15 @@ class Modules:
             self._add("out", name, tensor, slot, call, self.shape)
             if tensor.requires_grad and is_by_token(tensor, self.shape):
                 tensor.register_hook(self._gradient("grad_out", name, slot, call, False))
+        return changed
+
+    def _again(self, name: str, module: nn.Module, out: Any) -> Any:
+        """What is computed again in backward: recorded as such, to be held against the first time."""
+        self.repeats[name] += 1
+        call = (self.recorder.forward, self.repeats[name])
+        changed = self.rounding.of_output(out, f"{name}{call}") if is_leaf(module) else out
+        for slot, tensor in tensors(changed, ""):
+            self._add("again", name, tensor, slot, call, self.last)
         return changed
 
     def _gradient(self, kind: str, name: str, slot: str, call: Call, rounds: bool) -> Any:

@@ -83,8 +83,12 @@ def _found(
 
 def _first(taps: Taps, settings: Settings, reference: Reference) -> Place | None:
     """The earliest of what the oracle says of the documents and of what differs inside."""
-    is_sharded = layout_name(settings.layout) != "single" and reference.kind is not Kind.uninterrupted
-    inside = Search(Run(taps.ours), Run(taps.theirs), Run(taps.again), is_sharded).first()
+    is_sharded = (
+        layout_name(settings.layout) != "single" and reference.kind is not Kind.uninterrupted
+    )
+    inside = Search(
+        Run(taps.ours), Run(taps.theirs), Run(taps.again), is_sharded, taps.begins
+    ).first()
     data = min(map(report.of_documents, taps.problems), key=lambda one: one.step, default=None)
     if data is not None and (inside is None or data.step <= inside.step):
         return data

@@ -15,6 +15,7 @@ from sweep.locate.tokens import Tokens, read
 
 Array = Any
 FORWARD, BACKWARD = ("in", "heads", "out"), ("grad_in", "grad_out")
+AGAIN = "again"  # computed again in backward
 
 
 @dataclass(frozen=True, order=True)
@@ -38,6 +39,7 @@ class Step:
     modules: dict[Key, Array] = field(default_factory=dict)  # in the order of the first rank
     parameters: dict[Key, Array] = field(default_factory=dict)
     ranks: Array = None  # [tokens] the rank that computed each, -1 where none did
+    broken: set[Key] = field(default_factory=set)  # not finite where tokens only fill rows up
     shards: dict[str, int] = field(default_factory=dict)  # ranks over which rows are split
 
     def of(self, kinds: Iterable[str]) -> list[Key]:
@@ -91,7 +93,7 @@ def _add(step: Step, head: dict[str, Any], arrays: list[Array]) -> None:
         if kind == "tokens":
             index[forward] = _numbers(step.tokens, head["rows"], array)
             step.ranks[index[forward][index[forward] >= 0]] = head["rank"]
-        elif kind in (*FORWARD, *BACKWARD):
+        elif kind in (*FORWARD, *BACKWARD, AGAIN):
             scale = head.get("divisor", 1) if kind in BACKWARD else 1
             _scatter(step, key, index[forward], array / scale)
         else:
@@ -115,4 +117,6 @@ def _scatter(step: Step, key: Key, numbers: Array, values: Array) -> None:
         known = np.full((len(step.tokens.places), values.shape[1]), np.nan)
         step.modules[key] = known
     real = numbers >= 0
+    if not np.isfinite(values[~real]).all():
+        step.broken.add(key)
     known[numbers[real]] = np.where(np.isnan(values), np.inf, values)[real]

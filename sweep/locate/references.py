@@ -78,7 +78,9 @@ def _named(
 ) -> Reference:
     if against == Kind.oracle:
         if not _has_oracle(ours):
-            raise RequestError(f"against=oracle: trainer {ours.case.trainer} defines nothing for it")
+            raise RequestError(
+                f"against=oracle: trainer {ours.case.trainer} defines nothing for it"
+            )
         return _oracle(ours, facts)
     if against == Kind.uninterrupted:
         if len(trainers.of(ours.settings).launches(ours.settings)) < 2:

@@ -57,7 +57,7 @@ class Report:
 def _where(place: Place) -> str:
     parts = [place.where]
     if place.tokens:
-        parts = [f"{place.tokens} tokens, most in {place.where}"]
+        parts = [f"{place.tokens} tokens, most at {place.where}"]
     if place.rank is not None:
         parts.append(f"on rank {place.rank}")
     return " ".join(filter(None, parts))

@@ -31,6 +31,7 @@ class Taps:
     ours: Path
     theirs: Path
     again: Path
+    begins: int = 1  # the step at which the case should begin
     problems: tuple[str, ...] = ()  # of the case's documents, as the oracle sees them
 
 
@@ -79,10 +80,10 @@ class Runs:
         with ThreadPoolExecutor(2) as pool:
             again = pool.submit(self._run, self.ours, "rounding", 0, server, ROUNDING)
             whole = self._run(self.ours, "case", 0, server, {})
-            count = len(trainers.of(self.ours).launches(self.ours))
-            for number in range(1, count):
+            launches = trainers.of(self.ours).launches(self.ours)
+            for number in range(1, len(launches)):
                 resumed = self._run(self.ours, "case", number, server, {})
-            return Taps(resumed, whole, again.result())
+            return Taps(resumed, whole, again.result(), launches[-1].first_step)
 
     def _beside_oracle(self, server: str | None) -> Taps:
         ours = self._run(self.ours, "case", 0, server, {})
@@ -90,7 +91,7 @@ class Runs:
             first = pool.submit(self._oracle, ours, "reference", server, {})
             again = pool.submit(self._oracle, ours, "rounding", server, ROUNDING)
             theirs, problems = first.result()
-            return Taps(ours, theirs, again.result()[0], tuple(problems))
+            return Taps(ours, theirs, again.result()[0], problems=tuple(problems))
 
     def _run(
         self, settings: Settings, name: str, number: int, server: str | None,
