@@ -1,10 +1,10 @@
 """How often `sweep.locate` finds where a planted fault is: stage and module scored apart.
 
-    python benchmarks/locate.py --out /tmp/locate [--only REGEX] [--minutes 30]
+    python -P benchmarks/locate.py --out /tmp/locate [--only REGEX] [--minutes 30]
 
-Goes over the numeric faults of conf/suite/faults.yaml, with the truth of benchmarks/locate.yaml, one
-strength of each before the second. One warm server serves all, as within a sweep. Results are added
-to OUT/results.jsonl; what is there is not run again. docs/locate.md has the table.
+Goes over the numeric faults of conf/suite/faults.yaml, with the truth of benchmarks/locate.yaml,
+one strength of each before the second. One warm server serves all, as within a sweep. Results are
+added to OUT/results.jsonl; what is there is not run again. docs/locate.md has the table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from itertools import chain, zip_longest
@@ -79,8 +80,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def started(folder: Path) -> warm.Servers:
     """The server that a sweep would have; launches find it by the environment."""
-    import sys
-
     env = launch.launch_variables("cpu", None)
     server = warm.Servers([(sys.executable, *SERVER)], env, folder / "server.log")
     os.environ |= server.addresses()

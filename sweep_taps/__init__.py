@@ -6,7 +6,7 @@
 
 Nothing happens unless the environment variable SWEEP_TAPS names a folder. Then every rank adds the
 rows that `batch` is given to a file of its own there (docs/oracle.md). With SWEEP_TAPS_INSIDE=1 it
-also writes what is computed inside of the model and by its optimizer, step by step (docs/locate.md).
+also writes what is computed inside of the model and by its optimizer (docs/locate.md).
 """
 
 from __future__ import annotations

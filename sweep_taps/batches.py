@@ -1,5 +1,7 @@
-"""The rows that a trainer trains on, as JSON lines: a step is added to the end without reading what
-is there, a killed run leaves every step that it finished, and a person can read and write them.
+"""The rows that a trainer trains on, as JSON lines.
+
+So a step is added to the end without reading what is there, a killed run leaves every step that it
+finished, and a person can read and write them.
 """
 
 from __future__ import annotations

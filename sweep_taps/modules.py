@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -54,15 +54,13 @@ class Modules:
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._before(name, module, args, kwargs) if self._is_on() else None
 
-        def after(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-        ) -> Any:
+        def after(module: nn.Module, _inputs: Any, out: Any) -> Any:
             if recomputing():
                 return self._again(name, module, out)
             return self._after(name, module, out) if self._is_on() else None
 
         module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(after, with_kwargs=True)
+        module.register_forward_hook(after)
 
     def _is_on(self) -> bool:
         return self.shape != NOTHING and not recomputing()
@@ -78,10 +76,10 @@ class Modules:
     ) -> Any:
         self.calls[name] += 1
         call = (self.recorder.forward, self.calls[name])
-        names = arguments(type(module))
+        names = arguments(type(module).forward)
         labels = [names[n] if n < len(names) else str(n) for n in range(len(args))]
-        seen = [self._input(name, module, x, label, call) for label, x in zip(labels, args)]
-        return tuple(seen), {
+        named = zip(labels, args, strict=True)
+        return tuple(self._input(name, module, x, label, call) for label, x in named), {
             key: self._input(name, module, x, key, call) for key, x in kwargs.items()
         }
 
@@ -111,7 +109,7 @@ class Modules:
         return changed
 
     def _again(self, name: str, module: nn.Module, out: Any) -> Any:
-        """What is computed again in backward: recorded as such, to be held against the first time."""
+        """What is computed again in backward: recorded apart, to be held against the first time."""
         self.repeats[name] += 1
         call = (self.recorder.forward, self.repeats[name])
         changed = self.rounding.of_output(out, f"{name}{call}") if is_leaf(module) else out
@@ -140,7 +138,7 @@ class Modules:
 
 
 def is_by_token(x: Tensor, shape: tuple[int, int]) -> bool:
-    """Whether it has a value for each of [rows, seq] tokens: [rows, seq, ...] or [rows * seq, ...]."""
+    """Whether it has values for each of [rows, seq] tokens, whose dimensions may be joined."""
     rows, seq = shape
     return tuple(x.shape[:2]) == shape or (x.ndim >= 1 and x.shape[0] == rows * seq)
 
@@ -187,7 +185,7 @@ def tensors(value: Any, slot: str) -> Iterator[tuple[str, Tensor]]:
 
 
 @cache
-def arguments(kind: type[nn.Module]) -> list[str]:
-    """The names of a module's positional arguments."""
-    parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
+def arguments(forward: Callable[..., Any]) -> list[str]:
+    """The names of a forward's positional arguments."""
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

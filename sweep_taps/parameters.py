@@ -27,7 +27,7 @@ def plain(name: str) -> str:
 
 
 class Parameters:
-    """A model's parameters; every rank goes over them in the same order, since shards are joined."""
+    """A model's parameters; every rank goes over them in one order, since shards are joined."""
 
     def __init__(self, model: nn.Module, recorder: Recorder) -> None:
         self.model, self.recorder = model, recorder

@@ -41,8 +41,4 @@ class Rounding:
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         noise = torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
         factor = 1 + (2 * noise - 1) * torch.finfo(x.dtype).eps
-        return (
-            (x.double() * factor).to(x.dtype)
-            if x.dtype is torch.float32
-            else x * factor.to(x.dtype)
-        )
+        return (x.double() * factor).to(x.dtype)

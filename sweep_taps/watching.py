@@ -47,7 +47,7 @@ def stepped(
     gradients: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]],
     options: Mapping[str, Tensor],
 ) -> None:  # fmt: skip
-    """For an optimizer that is none of torch's: what it stepped with, by parameter, after a step."""
+    """For an optimizer that is none of torch's: what it stepped with, by parameter."""
     if _watcher is not None:
         _watcher.stepped(gradients, states, options)
 

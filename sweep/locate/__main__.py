@@ -11,14 +11,13 @@ from sweep.case import folder as sweep_folder
 from sweep.cli import arguments
 from sweep.cli.arguments import OUTPUTS, SWEEP, Argument, Usage
 from sweep.errors import RequestError
-from sweep.files import ConfDirs
 from sweep.locate.look import look
 
 JSON = "--json"
 USAGE = Usage(
     "sweep.locate",
     "Run a case and what it is compared with once more, look inside of both, and say where they"
-    "\npart first: step, stage, module, tokens or parameter, rank, and by how much against rounding."
+    "\npart first: step, stage, module, tokens or parameter, rank, and the difference's size."
     f"\nWith {JSON}, print JSON. Exits 0 if it says where, 1 if nothing inside differs.",
     "python -m sweep.locate case=llama-fsdp2_ep1-none sweep=latest",
     (

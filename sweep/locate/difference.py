@@ -60,5 +60,5 @@ def _off(key: Key, ours: Array, theirs: Array, scale: Array) -> Array:
     """[n] relative; infinite where one has a number that is none; NaN where one has no record."""
     a, b = (ours, theirs) if key.kind == "heads" else (ours[:, :-1], theirs[:, :-1])
     with np.errstate(invalid="ignore", over="ignore"):
-        off = np.sqrt(((a - b) ** 2).mean(1)) / scale
-    return off
+        off: Array = np.sqrt(((a - b) ** 2).mean(1)) / scale
+        return off

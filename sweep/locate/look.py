@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweep import facts as facts_file
-from sweep.case.folder import case_dirs, readable
 from sweep.case import file as case_file
+from sweep.case.folder import case_dirs, readable
 from sweep.case.labels import layout_name
 from sweep.case.planned import Planned
 from sweep.errors import RequestError, unknown
@@ -44,8 +44,8 @@ def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = Fal
     facts = {name: found for name in planned if (found := facts_file.load_or_why(sweep / name)[0])}
     reference = references.choose(ours, planned, facts, findings.load(sweep / case_id), against)
     folder = sweep / case_id / FOLDER
-    found = _found(ours.settings, reference, folder)
-    answer = Report(case_id, reference.name, *found, seconds=time.monotonic() - started)
+    place, notes = _found(ours.settings, reference, folder)
+    answer = Report(case_id, reference.name, place, notes, time.monotonic() - started)
     if not keep:
         for taps in folder.rglob("inside-*-*.pt"):
             taps.unlink()

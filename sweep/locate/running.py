@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +72,8 @@ class Runs:
                 pool.submit(self._run, theirs, "reference", 0, server, {}),
                 pool.submit(self._run, theirs, "rounding", 0, server, ROUNDING),
             )
-            return Taps(*(run.result() for run in runs))
+            ours, other, again = (run.result() for run in runs)
+            return Taps(ours, other, again)
 
     def _resumed(self, server: str | None) -> Taps:
         """The whole run is the reference of the last launch; it is run again to be rounded."""
@@ -95,7 +95,7 @@ class Runs:
 
     def _run(
         self, settings: Settings, name: str, number: int, server: str | None,
-        env: Mapping[str, str],
+        env: dict[str, str],
     ) -> Path:  # fmt: skip
         """Start one of a case's launches; returns its folder of taps."""
         trainer = trainers.of(settings)
@@ -109,7 +109,7 @@ class Runs:
         return _left(cases.run(launch, asked, directory, server), directory, taps)
 
     def _oracle(
-        self, ours: Path, name: str, server: str | None, env: Mapping[str, str]
+        self, ours: Path, name: str, server: str | None, env: dict[str, str]
     ) -> tuple[Path, list[str]]:
         """Let the oracle train on the batches of the case; also what is wrong with them."""
         folder = self.folder / name

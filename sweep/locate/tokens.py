@@ -18,7 +18,7 @@ from sweep.errors import RequestError
 
 @dataclass(frozen=True)
 class Token:
-    """Where a token lies: its row as the trainer named it, its place there, its document's number."""
+    """Where a token lies: its row as the trainer named it, its place there, and its document."""
 
     row: str
     position: int
