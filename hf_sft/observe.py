@@ -33,6 +33,7 @@ class ObservedTrainer(Trainer):
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any) -> Tensor:
         """Note the rows, then let `Trainer` train on them."""
+        sweep_taps.watch(model)
         keys = ("input_ids", "labels", "position_ids")
         batch = {key: inputs[key] for key in keys}
         self.rows += [

@@ -49,6 +49,15 @@ Steps = dict[int, list[Document]]
 
 def read(paths: Iterable[Path]) -> Steps:
     """The documents of each step, in the files' order; raises `OracleError`."""
+    steps: defaultdict[int, list[Document]] = defaultdict(list)
+    for (step, row), line in rows(paths).items():
+        steps[step] += documents(line, row)
+    _check_steps(steps)
+    return dict(steps)
+
+
+def rows(paths: Iterable[Path]) -> dict[tuple[int, str], Line]:
+    """Each row by its step and name, from its slices, step by step; raises `OracleError`."""
     parts: defaultdict[tuple[int, str], list[Line]] = defaultdict(list)
     for path in files(paths):
         for number, line in enumerate(_lines(path), 1):
@@ -56,11 +65,10 @@ def read(paths: Iterable[Path]) -> Steps:
             checked(line, where)
             row = str(line.get("row", where))
             parts[line["step"], row].append(line)
-    steps: defaultdict[int, list[Document]] = defaultdict(list)
-    for (step, row), slices in sorted(parts.items(), key=lambda item: item[0][0]):
-        steps[step] += documents(joined(slices, f"step {step}, row {row}"), row)
-    _check_steps(steps)
-    return dict(steps)
+    return {
+        (step, row): joined(slices, f"step {step}, row {row}")
+        for (step, row), slices in sorted(parts.items(), key=lambda item: item[0][0])
+    }
 
 
 def files(paths: Iterable[Path]) -> list[Path]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from oracle import balance, optimizer, ties
+import sweep_taps
+from oracle import balance, optimizer, shown, ties
 from oracle import model as models
 from oracle.batches import Document, Steps
 from oracle.errors import OracleError
@@ -32,7 +33,9 @@ def compute(
     uses_routers = bool(settings.aux_loss_coef or settings.router_bias_rate)
     routers = balance.Routers(model) if uses_routers else None
     check_vocabulary(steps, model.config.vocab_size)
+    sweep_taps.watch(model)
     for number, docs in steps.items():
+        shown.rows(number, docs)
         lr = optimizer.learning_rate(number, settings)
 
         def run(turned: ties.Turned, docs: Sequence[Document] = docs) -> ties.Run:
@@ -43,6 +46,7 @@ def compute(
         figures |= {"close_picks": sum(close.values()), "turned_picks": len(turned)}
         factor = optimizer.clip_factor(norm, settings)
         adamw.step(dict(model.named_parameters()), lr, factor)
+        shown.step(model, adamw, lr, factor)
         if routers and settings.router_bias_rate:
             balance.step_biases(model, routers, settings.router_bias_rate)
         norms = {"grad_norm": norm, "grad_norm_groups": groups, "clip_coefficient": factor}

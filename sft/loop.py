@@ -54,6 +54,7 @@ class Trainer:
             checkpoint.load(self, Path(config.checkpoint.resume_from))
         counters.take()  # loading an optimizer's state takes a step of it
         self.movement = Movement(self.model, ranks)
+        sweep_taps.watch(self.model)
 
     def run(self) -> None:
         """Train to `config.steps`; rank 0 writes a line of metrics a step."""

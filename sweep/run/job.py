@@ -120,10 +120,10 @@ class CaseLaunches:
         facts.environment |= origin.commit(self.settings)
         model = None
         if self.trainer.needs_checkpoint(self.settings):
-            model = _checkpoint(self.settings)
+            model = checkpoint_of(self.settings)
             facts.vocab_size = _vocab_size(model)
             origin.note_checkpoint(facts, model)
-        with self._server() as server:
+        with self.server() as server:
             launches = all_launches(self.trainer, self.settings)
             for launch, directory in in_folders(launches, self.case_dir.resolve()):
                 if launch.repeats and not repeats.are_needed(facts.launches):
@@ -144,13 +144,13 @@ class CaseLaunches:
     def replay(self, facts: Facts) -> None:
         """The whole run once more, into `facts`."""
         settings = self.settings
-        model = _checkpoint(settings) if self.trainer.needs_checkpoint(settings) else None
+        model = checkpoint_of(settings) if self.trainer.needs_checkpoint(settings) else None
         launches = self.case_dir.resolve() / LAUNCHES
         directory = launches / f"{len(list(launches.iterdir())) + 1}_{REPLAY}"
         directory.mkdir()
         whole = self.trainer.launches(settings)[0]
         command = self.trainer.command(settings, whole, directory, model)
-        with self._server() as server:
+        with self.server() as server:
             done = self.run(replace(whole, name=REPLAY), command, directory, server)
         done.replays = str(settings.replay.case_id)
         facts.launches.append(done)
@@ -166,7 +166,7 @@ class CaseLaunches:
             return None
         if settings.attention_dropout:
             return facts_file.OracleFacts(reason="what dropout drops is drawn by each rank")
-        case_dir, run = self.case_dir.resolve(), self._runs_oracle(server)
+        case_dir, run = self.case_dir.resolve(), self.runs_oracle(server)
         return consult.consult(model, definitions, settings.device.value, case_dir, first, run)
 
     def _look_at_export(
@@ -180,9 +180,10 @@ class CaseLaunches:
             return facts_file.ExportFacts(reason="what dropout drops is drawn by each rank")
         folder = self.trainer.export(settings, case_dir / consult.first_folder(first))
         return exported.look(folder, model, {"dtype": settings.dtype.value}, settings.device.value,
-                             case_dir, first, self._runs_oracle(server))  # fmt: skip
+                             case_dir, first, self.runs_oracle(server))  # fmt: skip
 
-    def _runs_oracle(self, server: str | None) -> consult.Run:
+    def runs_oracle(self, server: str | None) -> consult.Run:
+        """How a process of the oracle is started; cold where the server refuses it."""
         settings = self.settings
         if settings.trainer.tree is not None:  # whose server has the oracle of that tree
             server = None
@@ -223,7 +224,8 @@ class CaseLaunches:
             elsewhere=nodes.Step() if self.settings.layout.nodes > 1 else None,
         )
 
-    def _server(self) -> AbstractContextManager[str | None]:
+    def server(self) -> AbstractContextManager[str | None]:
+        """The address of what forks the case's launches; None where they start cold."""
         settings = self.settings
         program = warm.program_of(settings)
         if program is None:
@@ -238,7 +240,8 @@ def _config_dir(case_dir: Path) -> str | None:
     return case_file.read(case_dir).config_dir if case_file.exists(case_dir) else None
 
 
-def _checkpoint(settings: Settings) -> Path:
+def checkpoint_of(settings: Settings) -> Path:
+    """The case's seeded checkpoint, built if it is not there yet."""
     import tiny_models
 
     return Path(

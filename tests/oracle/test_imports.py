@@ -9,7 +9,7 @@ from pathlib import Path
 
 import oracle
 
-ALLOWED = {"oracle", "torch", "transformers", "safetensors", "jinja2", *sys.stdlib_module_names}
+ALLOWED = {"oracle", "sweep_taps", "torch", "transformers", "safetensors", "jinja2", *sys.stdlib_module_names}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -30,5 +30,6 @@ def test_the_oracle_imports_neither_the_trainers_nor_the_sweep() -> None:
 def test_the_taps_import_torch_only() -> None:
     import sweep_taps
 
-    names = {name.partition(".")[0] for name in imported(Path(str(sweep_taps.__file__)))}
-    assert names <= {"torch", *sys.stdlib_module_names}
+    sources = list(Path(str(sweep_taps.__file__)).parent.rglob("*.py"))
+    names = {name.partition(".")[0] for path in sources for name in imported(path)}
+    assert names <= {"sweep_taps", "torch", *sys.stdlib_module_names}

@@ -15,7 +15,7 @@ import tiny_models
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "oracle", "sweep_taps.py", "hydra_plugins")
+PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "oracle", "sweep_taps", "hydra_plugins")
 GROUPS = ("arch", "layout", "feature", "trainer", "scale", "suite")
 
 

@@ -15,8 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "oracle", "hydra_plugins")
-MODULES = {"sweep_taps"}  # a file by itself
+PACKAGES = ("sweep", "sft", "hf_sft", "tiny_models", "oracle", "sweep_taps", "hydra_plugins")
 # Not on PyPI, or an extra; whoever needs one says so where it is asked for and missing.
 OPTIONAL = {"deep_ep", "fla", "tensorboard"}
 # Never imported here: libraries that transformers and torch use when they are there.
@@ -84,7 +83,7 @@ def test_every_requirement_is_pinned_within_its_bounds(extra: str) -> None:
 def test_every_library_that_is_imported_is_declared(package: str) -> None:
     declared = {canonicalize_name(requirement.name) for requirement in project()[""]}
     for module, files in imports(package).items():
-        if module not in {*PACKAGES, *MODULES, *OPTIONAL, *sys.stdlib_module_names}:
+        if module not in {*PACKAGES, *OPTIONAL, *sys.stdlib_module_names}:
             assert distributions(module) & declared, f"{module}, imported by {files}"
 
 

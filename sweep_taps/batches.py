@@ -1,18 +1,14 @@
-"""How a trainer shows the batches that it trains on: one call a step, in any PyTorch trainer.
+"""The rows that a trainer trains on, as JSON lines.
 
-    import sweep_taps
-    sweep_taps.batch(step, input_ids, labels, position_ids)
-
-It does nothing unless the environment variable SWEEP_TAPS names a folder. Then every rank adds its
-rows to a file of its own there, `batches-<rank>.jsonl`. docs/oracle.md describes the file, which
-may be written by hand as well. JSON lines, because a step is added to the end without reading what
-is there, a killed run leaves every step that it finished, and a person can read and write them.
+So a step is added to the end without reading what is there, a killed run leaves every step that it
+finished, and a person can read and write them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,18 @@ from torch import distributed as dist
 VARIABLE = "SWEEP_TAPS"
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _rows: dict[int, tuple[int, int]] = {}  # by group: the step, and how many rows it has so far
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A row, or a slice of one, as it was shown: its name, where the slice starts, its tokens."""
+
+    row: str
+    start: int
+    tokens: list[int]
+
+
+shown: dict[int, list[Shown]] = {}  # this rank's rows of the newest step
 
 
 def is_on() -> bool:
@@ -53,6 +61,8 @@ def batch(
     group, start = (rank(), 0) if part is None else part
     columns = {"input_ids": input_ids, "labels": labels, "position_ids": position_ids}
     tokens = {name: x.tolist() for name, x in columns.items() if x is not None}
+    if step not in shown:
+        shown.clear()
     lines = []
     for number in range(len(input_ids)):
         line: dict[str, Any] = {"step": step, "row": _next_row(step, group), "start": start}
@@ -61,6 +71,7 @@ def batch(
             line["document_lengths"] = document_lengths[number]
         if padding is not None:
             line["padding"] = int(padding[number].sum())
+        shown.setdefault(step, []).append(Shown(line["row"], start, line["input_ids"]))
         lines.append(json.dumps(line | {"labels_of": labels_of}) + "\n")
     _append("".join(lines))
 
@@ -72,6 +83,13 @@ def rank() -> int:
     return next((int(os.environ[name]) for name in RANKS if name in os.environ), 0)
 
 
+def folder() -> Path:
+    """Where the files go."""
+    place = Path(os.environ[VARIABLE])
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 def _next_row(step: int, group: int) -> str:
     """A name that a row has on every rank that holds a slice of it."""
     last_step, count = _rows.get(group, (step, 0))
@@ -81,7 +99,5 @@ def _next_row(step: int, group: int) -> str:
 
 
 def _append(text: str) -> None:
-    folder = Path(os.environ[VARIABLE])
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"batches-{rank()}.jsonl").open("a", encoding="utf-8") as file:
+    with (folder() / f"batches-{rank()}.jsonl").open("a", encoding="utf-8") as file:
         file.write(text)

@@ -1,0 +1,1 @@
+"""Where a failed case and what it is compared with part first: docs/locate.md."""

@@ -1,0 +1,64 @@
+"""By how much two records differ, and what rounding alone does there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sweep.locate.reading import Key
+
+Array = Any
+FLOOR = 2e-7  # relative: two units in the last place of float32, where rounding was not measured
+FACTOR = 8.0  # that a difference must be above what rounding does
+SHARE = 0.1  # of the root mean square: what smaller norms are measured against
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one record: where it is beyond rounding, and by how much."""
+
+    key: Key
+    rows: Array  # numbers of the tokens, or of the parameter's rows, that differ
+    size: float  # the largest relative difference
+    rounding: float  # what rounding does there, relative, for 99 in 100
+    worst: int  # the token or row of the largest difference
+
+    @property
+    def excess(self) -> float:
+        """How many times what rounding does."""
+        return self.size / max(self.rounding, FLOOR)
+
+
+def between(key: Key, ours: Array, theirs: Array, again: Array | None) -> Difference | None:
+    """None where the two agree but for rounding, which `again` measures against `theirs`."""
+    if ours.shape != theirs.shape:
+        return Difference(key, np.arange(len(ours)), float("inf"), 0.0, 0)
+    scale = _scale(key, theirs)
+    off = _off(key, ours, theirs, scale)
+    noise = np.zeros(1)
+    if again is not None and again.shape == theirs.shape:
+        noise = _off(key, again, theirs, scale)
+    usual = float(np.nanquantile(noise, 0.99)) if np.isfinite(noise).any() else 0.0
+    limit = FACTOR * max(usual, FLOOR)
+    beyond = np.flatnonzero(off > limit)
+    if len(beyond) <= 2 * int((noise > limit).sum()):
+        return None
+    worst = int(np.nanargmax(off))
+    return Difference(key, beyond, float(off[worst]), usual, worst)
+
+
+def _scale(key: Key, x: Array) -> Array:
+    """[n] what a difference is measured against: the norm, or a share of what is usual."""
+    norms = np.abs(x).mean(1) if key.kind == "heads" else x[:, -1]
+    usual = np.sqrt(np.nanmean(norms**2)) if np.isfinite(norms).any() else 0.0
+    return np.maximum(norms, SHARE * usual) + 1e-30
+
+
+def _off(key: Key, ours: Array, theirs: Array, scale: Array) -> Array:
+    """[n] relative; infinite where one has a number that is none; NaN where one has no record."""
+    a, b = (ours, theirs) if key.kind == "heads" else (ours[:, :-1], theirs[:, :-1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        off: Array = np.sqrt(((a - b) ** 2).mean(1)) / scale
+        return off
