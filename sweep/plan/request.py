@@ -25,7 +25,7 @@ from sweep.plan import (
 )
 from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion, Detection
-from sweep.store import history
+from sweep.store import durations
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Request:
             return {}
         device = planned[0].case.device
         is_shard = self.shard is not None
-        recorded = history.durations(self.outputs, device, estimates.cut_off(), is_shard)
+        recorded = durations.of_cases(self.outputs, device, estimates.cut_off(), is_shard)
         return estimates.seconds(planned, recorded)
 
     def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.case.folder import PLAN, is_gone
+from sweep.case.folder import PLAN, is_gone, read_plan
 from sweep.report import FORMATS, Result, not_run, sweep_note
-from sweep.store import entries
+from sweep.store import entries, figures
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -32,8 +32,11 @@ def finish(
     client: MlflowClient, run_id: str, folder: Path, results: Sequence[Result], end: End
 ) -> None:
     """End a sweep's own run; `folder` holds its reports."""
-    note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
-    client.set_tag(run_id, entries.NOTE, note)
+    missing = not_run(folder, results)
+    note = sweep_note(results, missing, entries.TAG_LIMIT)
+    values = figures.figures(results, missing, float(read_plan(folder)["started"]))
+    tags = {entries.NOTE: note, **figures.summary(results, missing)}
+    figures.write(client, run_id, values, tags)
     log_files(client, run_id, folder, (PLAN, *FORMATS))
     if end.unfinished:
         client.update_run(run_id, status="SCHEDULED")
