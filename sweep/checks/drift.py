@@ -50,9 +50,13 @@ def against(baseline: Baseline, facts: Facts, limits: Table) -> Finding:
     is_advisory = outcome is Outcome.INCONCLUSIVE
     margin = None if outcome is Outcome.INCONCLUSIVE else _margin(compared)
     return Finding(
-        check="drift", outcome=outcome, message=message, metrics=metrics, advisory=is_advisory,
+        check="drift",
+        outcome=outcome,
+        message=message,
+        metrics=metrics,
+        advisory=is_advisory,
         margin=margin,
-    )  # fmt: skip
+    )
 
 
 def _margin(compared: Comparison) -> float | None:

@@ -22,6 +22,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     KNOWN = "known"
     FIXED = "fixed"
+    FLAKY = "flaky"  # failed, and passed when it ran again
     INCONCLUSIVE = "inconclusive"
     UNAVAILABLE = "unavailable"
     CRASHED = "crashed"

@@ -6,15 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweep.case.labels import Case
 from sweep.report.looks import LOOKS
 from sweep.report.matrix import NOT_RUN, Matrix, file_link, matrix
 from sweep.report.result import Result, curves_address, short
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 TEMPLATE = "matrix.html.jinja"
 VERSIONS = ("torch", "transformers", "trainer-sweep", "git_sha", "python", "device", "host")
+
+
+def templates(*folders: Path) -> Environment:
+    """Our templates, and those in other folders; what they are given is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = short
+    return environment
 
 
 def page(
@@ -24,13 +42,7 @@ def page(
     about: Mapping[str, str] | None = None,
 ) -> str:
     """The whole page; text from trainers and configuration is escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["shown"] = short
+    environment = templates()
     whole = matrix(results, missing)
     against = [result for result in results if result.message]
     anchors = {result.case.id: f"case-{number}" for number, result in enumerate(against, start=1)}

@@ -34,8 +34,9 @@ def finish(
     """End a sweep's own run; `folder` holds its reports."""
     missing = not_run(folder, results)
     note = sweep_note(results, missing, entries.TAG_LIMIT)
-    values = figures.figures(results, missing, float(read_plan(folder)["started"]))
-    tags = {entries.NOTE: note, **figures.summary(results, missing)}
+    plan = read_plan(folder)
+    values = figures.figures(results, missing, float(plan["started"]))
+    tags = {entries.NOTE: note, **figures.summary(results, missing, plan["environment"])}
     figures.write(client, run_id, values, tags)
     log_files(client, run_id, folder, (PLAN, *FORMATS))
     if end.unfinished:

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-def figures(
-    results: Sequence[Result], missing: Sequence[Case], started: float
-) -> dict[str, float]:
+def figures(results: Sequence[Result], missing: Sequence[Case], started: float) -> dict[str, float]:
     """Cases by verdict (0 where none has it), seconds, launches, and the worst margin by check."""
     verdicts = [result.judgement.verdict for result in results]
     counts = {f"cases/{verdict.value}": verdicts.count(verdict) for verdict in Verdict}
@@ -42,16 +40,18 @@ def _worst_margins(results: Sequence[Result]) -> dict[str, float]:
     return worst
 
 
-def summary(results: Sequence[Result], missing: Sequence[Case]) -> dict[str, str]:
+def summary(
+    results: Sequence[Result], missing: Sequence[Case], environment: Mapping[str, str]
+) -> dict[str, str]:
     """The tags that keep what `python -m sweep.history` reads of a sweep."""
-    cases = [
-        nights.case_night(
-            entries.labels(result) | entries.verdict_tags(result), entries.case_metrics(result)
-        )
-        for result in results
-        if not result.interrupted
-    ]
+    cases = [case_night(result, environment) for result in results if not result.interrupted]
     return nights.packed(cases, [case.id for case in missing])
+
+
+def case_night(result: Result, environment: Mapping[str, str]) -> nights.CaseNight:
+    """A case's part of it, as of the run that it has; `environment` is the sweep's."""
+    tags = {**environment, **entries.labels(result), **entries.verdict_tags(result)}
+    return nights.case_night(entries.cut(tags), entries.case_metrics(result))
 
 
 def write(
@@ -63,7 +63,9 @@ def write(
     known = client.get_run(run_id).data
     now = int(time.time() * 1000)  # of two values with one timestamp MLflow shows the larger
     metrics = [
-        Metric(key, value, now, 0) for key, value in values.items() if known.metrics.get(key) != value
+        Metric(key, value, now, 0)
+        for key, value in values.items()
+        if known.metrics.get(key) != value
     ]
     new = [RunTag(key, value) for key, value in tags.items() if known.tags.get(key) != value]
     if metrics or new:

@@ -80,10 +80,18 @@ def packed(cases: Iterable[CaseNight], missing: Sequence[str]) -> dict[str, str]
     for case in cases:
         if case.about not in about:
             about.append(case.about)
-        rows.append([
-            case.case_id, case.verdict, case.failing, case.margins, case.seconds,
-            about.index(case.about), case.settings, case.checkpoint,
-        ])  # fmt: skip
+        rows.append(
+            [
+                case.case_id,
+                case.verdict,
+                case.failing,
+                case.margins,
+                case.seconds,
+                about.index(case.about),
+                case.settings,
+                case.checkpoint,
+            ]
+        )
     known = {"version": VERSION, "about": about, "cases": rows, "missing": list(missing)}
     text = json.dumps(known, separators=(",", ":"))
     data = base64.b85encode(zlib.compress(text.encode(), 9)).decode()
@@ -109,9 +117,15 @@ def unpacked(tags: Mapping[str, str]) -> tuple[dict[str, CaseNight], list[str]] 
 def _case(row: Sequence[Any], about: Sequence[Mapping[str, str]]) -> CaseNight:
     case_id, verdict, failing, margins, seconds, number, settings, checkpoint = row
     return CaseNight(
-        str(case_id), str(verdict), tuple(failing), margins, seconds, about[number], settings,
+        str(case_id),
+        str(verdict),
+        tuple(failing),
+        margins,
+        seconds,
+        about[number],
+        settings,
         checkpoint,
-    )  # fmt: skip
+    )
 
 
 def _short(value: float) -> float:

@@ -15,7 +15,6 @@ from sweep.judge import Verdict
 from sweep.judge.__main__ import main
 from sweep.store import Location, Reader, entries, nights
 from sweep.store.nights import CaseNight
-from tests.sweep.conftest import CASE
 from tests.sweep.recording import SWEEP, judge_again, named, night, record
 
 Make = Callable[..., Facts]
@@ -66,9 +65,7 @@ def test_the_worst_margin_of_each_check_is_a_figure_of_case_and_sweep(
     assert sweep_run(outputs, later).data.metrics["margin/drift"] == 0.0
 
 
-def test_runs_say_when_they_began_who_started_them_and_how(
-    outputs: Path, make_facts: Make
-) -> None:
+def test_runs_say_when_they_began_who_started_them_and_how(outputs: Path, make_facts: Make) -> None:
     record(outputs, make_facts(), sweep_id="20260102-031500-aaaa")
     record(outputs, make_facts(), sweep_id="20260102-171500-bbbb")
     first = sweep_run(outputs, "20260102-031500-aaaa")
