@@ -178,6 +178,10 @@ class CaseHistory:
                 said.append(f"took {self.seconds[-1]:.0f} s, {ratio:.1f} times the usual")
         return said
 
+    def moved_between(self, before: Place, now: Place) -> list[str]:
+        """What moved between two of its nights."""
+        return Change(before, now).moved
+
     def _last_nights(self, is_so: Callable[[str], bool]) -> list[Place]:
         nights: list[Place] = []
         for place in reversed(self.ran):

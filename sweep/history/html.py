@@ -13,11 +13,12 @@ from sweep.history.view import View, flaky, headline, nearest, rate, symbol
 from sweep.report.html import templates
 from sweep.report.looks import LOOKS
 from sweep.report.svg import curves
+from sweep.store.ending import HISTORY
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-NAME = "history.html"
+NAME = HISTORY
 TEMPLATE = "history.html.jinja"
 
 

@@ -69,6 +69,11 @@ class Request:
         )
         if request.detach and not detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if request.detach and (config.launch.retries or config.launch.stop_after_alike):
+            raise RequestError(
+                "detach=true: nobody is there to look at cases as they end; leave out"
+                " launch.retries and launch.stop_after_alike"
+            )
         if request.detach and request.conclusion is not None:
             raise RequestError("detach=true: this suite is about all its cases, and waits for them")
         return request

@@ -16,6 +16,7 @@ from sweep.store import entries, figures
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+HISTORY = "history.html"  # in the folder of a sweep: its cases over the nights
 LOGS = (".log", ".jsonl", ".md")  # figures are whole in facts.json
 LOG_LIMIT, LOG_HEAD = 1_000_000, 300_000  # bytes kept in MLflow, and how many of them at the start
 
@@ -38,7 +39,7 @@ def finish(
     values = figures.figures(results, missing, float(plan["started"]))
     tags = {entries.NOTE: note, **figures.summary(results, missing, plan["environment"])}
     figures.write(client, run_id, values, tags)
-    log_files(client, run_id, folder, (PLAN, *FORMATS))
+    log_files(client, run_id, folder, (PLAN, *FORMATS, HISTORY))
     if end.unfinished:
         client.update_run(run_id, status="SCHEDULED")
         return

@@ -161,6 +161,8 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     assert {file.path for file in client.list_artifacts(sweep.run_id)} == {
         "sweep.json",
         "summary.md",
+        "details.md",
+        "history.html",
         "matrix.html",
         "junit.xml",
     }

@@ -285,9 +285,7 @@ def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any
         client.log_metric(run.info.run_id, "time/total_seconds", seconds)
     assert durations.of_cases(outputs, "cpu", before=5.0) == {"a": [10.0]}
     assert durations.of_cases(outputs / "none", "cpu", before=5.0) == {}
-    assert (
-        durations.of_cases(outputs, "cpu", before=5.0, shards=True) == {}
-    )  # not shared
+    assert durations.of_cases(outputs, "cpu", before=5.0, shards=True) == {}  # not shared
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{outputs}/mlflow.db")
     assert durations.of_cases(outputs, "cpu", before=5.0, shards=True) == {"a": [10.0]}
 
