@@ -122,7 +122,7 @@ def _results(planned: list[Case], folder: Path, began: float) -> Iterator[Result
     for number, case in enumerate(planned):
         save_facts(facts_of(case, folder.name, began + 40 * number), folder / case.id)
         write_json(folder / case.id / "case.json", {"case": case.model_dump(), "overrides": []})
-        result = load(folder / case.id)
+        result = load(folder / case.id, ConfDirs())
         assert result is not None
         yield result
 

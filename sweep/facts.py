@@ -196,6 +196,7 @@ class Facts(BaseModel):
     launches: list[LaunchFacts] = Field(default_factory=list)
     oracle: OracleFacts | None = None  # None: the adapter gives no definitions to ask with
     export: ExportFacts | None = None  # None: nobody asked for one
+    attempts: list[str] = Field(default_factory=list)  # how earlier ones of this sweep failed
     error: str | None = None  # what kept the harness from launching, or the job from ending
     interrupted: bool = False
 

@@ -30,6 +30,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "noise.repeats": (0, 10),
     "launch.slots": (1, COUNT),
     "launch.cases_per_gpu": (1, COUNT),
+    "launch.retries": (0, 11),
+    "launch.stop_after_alike": (1, COUNT),
 }
 ABOVE_ZERO = ("optim.max_grad_norm", "launch.timeout_seconds")
 NAMES = ("arch", "feature", "trainer", "scale")  # a layout is named by its degrees

@@ -22,6 +22,7 @@ PLAN = "sweep.json"
 A_DAY = 86_400.0
 ASIDE = ".earlier"  # in a sweep's folder: earlier runs of cases that ran again
 ENDED = "ended"  # when its process was done with it; not there while that goes on with it
+SPARED = "spared"  # why its other cases were not run
 LEFT = "left to themselves"  # the driver of a detached sweep
 
 
@@ -176,6 +177,11 @@ def is_gone(driver: str) -> bool:
 def end(folder: Path) -> None:
     """Say in sweep.json that its process has nothing more to do, wherever the folder is copied."""
     write_json(folder / PLAN, {**read_plan(folder), ENDED: time.time()})
+
+
+def note_spared(folder: Path, why: str) -> None:
+    """Say in sweep.json why the cases without a result were not run."""
+    write_json(folder / PLAN, {**read_plan(folder), SPARED: why})
 
 
 def is_running(folder: Path) -> bool:

@@ -19,7 +19,7 @@ NOT_COMPUTED = (
     "launch",  # how the trainer is started, for how long, beside how many others
     "noise",  # how often it is started again
     "export", "trainer.export",  # what it writes besides
-    "outputs", "sweep_id", "case_id", "gpus", "replay",  # where it runs
+    "outputs", "sweep_id", "case_id", "gpus", "replay", "attempts",  # where it runs
     # about the sweep
     "suite", "cases", "shard", "resume_sweep", "rerun", "references", "host_gone", "plan", "detach",
     # where its code is; which code it was is provenance

@@ -33,13 +33,18 @@ class Finding(BaseModel):
     advisory: bool = False  # shown, but never fails the case
     alone: bool = False  # there was no other case to compare with
     known: str = ""  # the issue of a failure that is known
-    margin: float | None = None  # how many times its threshold the farthest figure is
+    margin: float | None = None  # the farthest figure, as a multiple of its threshold
 
 
 def largest_metrics(findings: Sequence[Finding]) -> dict[str, float]:
     """Each metric's largest value over several findings of one check."""
     names = sorted({name for finding in findings for name in finding.metrics})
     return {name: max(finding.metrics.get(name, 0.0) for finding in findings) for name in names}
+
+
+def largest_margin(findings: Sequence[Finding]) -> float | None:
+    """The farthest figure over several findings of one check; None if none has a margin."""
+    return max((one.margin for one in findings if one.margin is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,9 @@ def tags(facts: Facts) -> dict[str, str]:
     """What a store keeps of the identity, to find comparable runs without reading their facts."""
     if facts.identity is None:
         return {}
-    return {"identity": digest(json.dumps(_settings(facts), sort_keys=True))}
+    same = {"identity": digest(json.dumps(_settings(facts), sort_keys=True))}
+    checkpoint = facts.identity.checkpoint
+    return same | ({"checkpoint": checkpoint} if checkpoint else {})
 
 
 def fits(tags_of_run: Mapping[str, str], tags_of_case: Mapping[str, str]) -> bool:

@@ -64,7 +64,7 @@ def check(facts: Facts, context: Context) -> Finding | None:
         message="; ".join(beyond_limits or notes),
         metrics=metrics,
         folder=facts.launches[0].directory if beyond_limits else "",
-        margin=_margin(facts, growths | times, context.limits) if beyond_limits else None,
+        margin=_margin(facts, growths | times, context.limits),
     )
 
 

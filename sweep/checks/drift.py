@@ -8,7 +8,7 @@ the provenance is named.
 from __future__ import annotations
 
 from sweep.checks import baselines, peers
-from sweep.checks.base import Context, Finding, Outcome, largest_metrics
+from sweep.checks.base import Context, Finding, Outcome, largest_margin, largest_metrics
 from sweep.checks.baselines import Baseline
 from sweep.checks.comparable import PRODUCED
 from sweep.checks.comparison import Comparison
@@ -32,6 +32,7 @@ def check(facts: Facts, context: Context) -> Finding | None:
         outcome=outcome,
         message="; ".join(finding.message for finding in findings if finding.message),
         metrics=largest_metrics(findings),
+        margin=largest_margin(findings),
         folder=facts.launches[0].directory if outcome is Outcome.FAIL else "",
         advisory=all(finding.advisory for finding in findings if finding.outcome is outcome),
     )
@@ -47,9 +48,23 @@ def against(baseline: Baseline, facts: Facts, limits: Table) -> Finding:
         message += f"; {baseline.moved(facts)}"
     metrics = compared.metrics() if _is_same_data(compared) else {}
     is_advisory = outcome is Outcome.INCONCLUSIVE
+    margin = None if outcome is Outcome.INCONCLUSIVE else _margin(compared)
     return Finding(
-        check="drift", outcome=outcome, message=message, metrics=metrics, advisory=is_advisory
+        check="drift",
+        outcome=outcome,
+        message=message,
+        metrics=metrics,
+        advisory=is_advisory,
+        margin=margin,
     )
+
+
+def _margin(compared: Comparison) -> float | None:
+    """How near the thresholds it is; None with other data, or where a threshold is missing."""
+    try:
+        return compared.margin() if _is_same_data(compared) else None
+    except RequestError:
+        return None
 
 
 def _not_comparable(baseline: Baseline, facts: Facts) -> Finding | None:

@@ -43,7 +43,9 @@ def _compared(facts: Facts, export: ExportFacts, limits: Table) -> Finding:
         if _is_off_from_the_start(facts, limit):
             return _unseen("the trainer's loss is not the oracle's at its first step", metrics)
         return _failed(_said(compared, limit, export), facts, metrics, compared.margin(limit))
-    return Finding(check="export", outcome=Outcome.PASS, metrics=metrics)
+    return Finding(
+        check="export", outcome=Outcome.PASS, metrics=metrics, margin=compared.margin(limit)
+    )
 
 
 def series_of(facts: Facts) -> Series | None:

@@ -104,7 +104,7 @@ def _judged(facts: Facts, compared: Opinion, opinion: OracleFacts) -> Finding:
             if compared.pairs
             else "no step in common with the oracle"
         )
-        margin = compared.margin() if wrong else None
+        margin = compared.margin()
     except RequestError as error:  # no threshold for this device and dtype
         return Finding(check="oracle", outcome=Outcome.INCONCLUSIVE, advisory=True,
                        message=f"not compared: {error}", metrics=compared.metrics())  # fmt: skip

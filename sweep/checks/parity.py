@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sweep.checks import peers, ties
-from sweep.checks.base import Context, Finding, Outcome, largest_metrics
+from sweep.checks.base import Context, Finding, Outcome, largest_margin, largest_metrics
 from sweep.checks.sides import Sides
 from sweep.facts import Facts
 
@@ -29,7 +29,8 @@ def check(facts: Facts, context: Context) -> Finding | None:
     # what explains the outcome first, then the rest
     ordered = sorted(findings, key=lambda finding: finding.outcome is not worst.outcome)
     message = "; ".join(dict.fromkeys(filter(None, (finding.message for finding in ordered))))
-    return worst.model_copy(update={"metrics": largest_metrics(findings), "message": message})
+    update = {"metrics": largest_metrics(findings), "message": message}
+    return worst.model_copy(update={**update, "margin": largest_margin(findings)})
 
 
 def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
@@ -41,13 +42,14 @@ def _along(axis: Sequence[Facts], facts: Facts, context: Context) -> Finding:
             Outcome.INCONCLUSIVE, f"nothing to compare with: {names} did not train to its end"
         )
     compared, outcome, message = ties.agreed(facts, reference, context.limits)
+    is_explained = False  # the reference fails, by the same comparison
     if outcome is Outcome.FAIL and facts.case.fault is None:
         sides = Sides.of(facts, reference, context)
         message += f"; {sides}"
         if sides.odd is reference and not peers.axes(reference, context.sweep):
-            outcome = Outcome.PASS  # the reference fails, by the same comparison
+            outcome, is_explained = Outcome.PASS, True
     finding = _finding(outcome, message, compared.metrics())
-    if outcome is Outcome.FAIL:
+    if outcome is not Outcome.INCONCLUSIVE and not is_explained:
         finding.margin = compared.margin()
     if outcome is not Outcome.PASS and facts.launches:
         finding.folder = facts.launches[0].directory

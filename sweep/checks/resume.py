@@ -14,7 +14,7 @@ from itertools import pairwise, zip_longest
 
 from sweep.case.labels import Case
 from sweep.checks import noise
-from sweep.checks.base import Context, Finding, Outcome, largest_metrics
+from sweep.checks.base import Context, Finding, Outcome, largest_margin, largest_metrics
 from sweep.checks.differences import Pair, Series, in_common, series
 from sweep.checks.thresholds import Table, Threshold
 from sweep.errors import RequestError
@@ -48,7 +48,8 @@ def check(facts: Facts, context: Context) -> Finding | None:
     worst = next(
         (finding for finding in findings if finding.outcome is not Outcome.PASS), findings[0]
     )
-    return worst.model_copy(update={"metrics": largest_metrics(findings)})
+    update = {"metrics": largest_metrics(findings), "margin": largest_margin(findings)}
+    return worst.model_copy(update=update)
 
 
 def _compared(
@@ -77,11 +78,12 @@ def _compared(
     problem = unequal or _too_far(limited)
     if not problem and table.is_exact(case):
         problem = _other_bits(wholes, resumed)
-    if not problem:
+    if problem:
+        finding = _finding(Outcome.FAIL, problem, metrics, folder)
+    else:
         notes = _unseen(pairs), noise.coarse(compared)
-        return _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
-    finding = _finding(Outcome.FAIL, problem, metrics, folder)
-    finding.margin = max(figure.margin(limit) for figure, limit in limited)
+        finding = _finding(Outcome.PASS, "; ".join(filter(None, notes)), metrics)
+    finding.margin = max((figure.margin(limit) for figure, limit in limited), default=None)
     return finding
 
 

@@ -11,6 +11,7 @@ from sweep.case.folder import PLAN
 from sweep.cli import arguments
 from sweep.cli.arguments import EXPERIMENT, OUTPUTS, SWEEP, Usage
 from sweep.files import ConfDirs, inside, write_json
+from sweep.history import reports
 from sweep.judge.verdict import ready
 from sweep.session.closing import keep
 from sweep.session.rejudge import judge_recorded, without_own
@@ -60,7 +61,7 @@ def _judge_again(reader: Reader, sweep: SweepRecord, folder: Path, conf: ConfDir
     results = [result for result in judged if not result.interrupted]
     missing = _missing(len(results), len(reader.plan(sweep)["cases"]))
     keep(results)
-    report.write(folder, results)
+    reports.write(reader, folder, results)
     report.show(folder, results, missing)
     if said := without_own(results, conf):
         print(said, file=sys.stderr)

@@ -14,6 +14,9 @@ from sweep.facts import Facts
 from sweep.files import ConfDirs
 from sweep.judge import known_failures
 
+RETRIES = "retries"
+"""The check of a finding about earlier attempts of a case (`launch.retries`)."""
+
 
 class Verdict(StrEnum):
     """The outcome of a case, as tagged in MLflow."""
@@ -22,6 +25,7 @@ class Verdict(StrEnum):
     FAILED = "failed"
     KNOWN = "known"
     FIXED = "fixed"
+    FLAKY = "flaky"  # failed, and passed when it ran again
     INCONCLUSIVE = "inconclusive"
     UNAVAILABLE = "unavailable"
     CRASHED = "crashed"
@@ -88,7 +92,21 @@ def judge(facts: Facts, context: Context) -> Judgement:
     outcomes = [_run(name, check, facts, context) for name, check in CHECKS.items()]
     findings = [_weighed(finding, context) for finding in outcomes if finding is not None]
     findings = known_failures.marked(facts, findings, context.conf)
+    findings += _of_attempts(facts, findings)
     return Judgement(case=facts.case, verdict=_verdict(facts, findings), findings=findings)
+
+
+def _of_attempts(facts: Facts, findings: list[Finding]) -> list[Finding]:
+    """What earlier attempts of the case say: that it is flaky, or that it fails each time."""
+    if not facts.attempts:
+        return []
+    new = [finding for finding in known_failures.counts_against(findings) if not finding.known]
+    count, before = len(facts.attempts) + 1, "; ".join(facts.attempts)
+    if {finding.check for finding in new} - {known_failures.CHECK}:
+        said = f"failed in each of {count} attempts; earlier: {before}"
+        return [Finding(check=RETRIES, outcome=Outcome.PASS, message=said)]
+    said = f"passed only at attempt {count}; earlier: {before}"
+    return [Finding(check=RETRIES, outcome=Outcome.FAIL, message=said)]
 
 
 def _weighed(finding: Finding, context: Context) -> Finding:
@@ -127,6 +145,8 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     checks = {finding.check for finding in new}
     if "exit" in checks:
         return Verdict.TIMED_OUT if timed_out(facts) else Verdict.CRASHED
+    if RETRIES in checks:  # all the others passed
+        return Verdict.FLAKY
     if checks == {known_failures.CHECK}:
         return Verdict.FIXED
     is_failed = Outcome.FAIL in {finding.outcome for finding in new}

@@ -25,7 +25,7 @@ from sweep.plan import (
 )
 from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion, Detection
-from sweep.store import history
+from sweep.store import durations
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ class Request:
         )
         if request.detach and not detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
+        if request.detach and (config.launch.retries or config.launch.stop_after_alike):
+            raise RequestError(
+                "detach=true: nobody is there to look at cases as they end; leave out"
+                " launch.retries and launch.stop_after_alike"
+            )
         if request.detach and request.conclusion is not None:
             raise RequestError("detach=true: this suite is about all its cases, and waits for them")
         return request
@@ -117,7 +122,7 @@ class Request:
             return {}
         device = planned[0].case.device
         is_shard = self.shard is not None
-        recorded = history.durations(self.outputs, device, estimates.cut_off(), is_shard)
+        recorded = durations.of_cases(self.outputs, device, estimates.cut_off(), is_shard)
         return estimates.seconds(planned, recorded)
 
     def show(self, planned: Sequence[Planned], expected: listing.Expected) -> None:

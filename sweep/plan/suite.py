@@ -23,7 +23,7 @@ OF_THE_SWEEP = (
     "suite", "cases", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
 )  # fmt: skip
 
-SET_BY_US = ("sweep_id", "case_id", "gpus")
+SET_BY_US = ("sweep_id", "case_id", "gpus", "attempts")
 
 Choices = dict[str, list[str]]  # key -> its values as override text
 

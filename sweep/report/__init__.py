@@ -8,21 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from sweep.case import file as case_file
-from sweep.case.folder import PLAN, read_plan
+from sweep.case.folder import PLAN, SPARED, read_plan
 from sweep.case.labels import Case
 from sweep.errors import RequestError
 from sweep.files import inside, write_text
+from sweep.report.brief import brief
 from sweep.report.html import page
 from sweep.report.junit import junit
-from sweep.report.markdown import failure_note, summary, sweep_note
+from sweep.report.markdown import details, failure_note, sweep_note
+from sweep.report.past import NO_PAST, Past
 from sweep.report.plots import PLOT, draw_all
 from sweep.report.result import Result, exit_code, rerun_command
 from sweep.report.table import show
 
 __all__ = [
-    "FORMATS", "PLOT", "Report", "Result", "draw_all", "exit_code", "failure_note", "junit",
-    "not_run", "page", "rerun_command", "show", "summary", "sweep_note", "write",
-]  # fmt: skip
+    "FORMATS",
+    "PLOT",
+    "Past",
+    "Report",
+    "Result",
+    "brief",
+    "details",
+    "draw_all",
+    "exit_code",
+    "failure_note",
+    "junit",
+    "not_run",
+    "page",
+    "rerun_command",
+    "show",
+    "sweep_note",
+    "write",
+]
 
 
 @dataclass(frozen=True)
@@ -33,22 +50,43 @@ class Report:
     results: Sequence[Result]
     missing: Sequence[Case]
     environment: Mapping[str, str]
+    experiment: str = "adhoc"
+    spared: str = ""  # why the cases without a result were not run; empty: the sweep was cut off
+    past: Past = NO_PAST
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
-    "summary.md": lambda of: summary(of.sweep_id, of.results, of.missing),
-    "matrix.html": lambda of: page(of.sweep_id, of.results, of.missing, of.environment),
-    "junit.xml": lambda of: junit(of.sweep_id, of.results, of.missing),
+    "summary.md": lambda of: brief(
+        of.experiment, of.sweep_id, of.results, of.missing, of.past, of.spared
+    ),
+    "details.md": lambda of: details(of.sweep_id, of.results, of.missing),
+    "matrix.html": lambda of: page(
+        of.sweep_id, of.results, of.missing, of.environment, of.past, of.spared
+    ),
+    "junit.xml": lambda of: junit(of.sweep_id, of.results, of.missing, of.spared),
 }
 """File -> its text. Each is written into the sweep's folder, and kept by the store."""
 
 
-def write(folder: Path, results: Sequence[Result]) -> None:
+def write(folder: Path, results: Sequence[Result], past: Past = NO_PAST) -> None:
     """Write the report in every format into the sweep's folder."""
-    environment = _plan(folder).get("environment", {})
-    about = Report(folder.name, results, not_run(folder, results), environment)
+    about = report_of(folder, results, past)
     for name, text in FORMATS.items():
         write_text(folder / name, text(about))
+
+
+def report_of(folder: Path, results: Sequence[Result], past: Past = NO_PAST) -> Report:
+    """The report on the sweep in `folder`."""
+    plan = _plan(folder)
+    return Report(
+        sweep_id=folder.name,
+        results=results,
+        missing=not_run(folder, results),
+        environment=plan.get("environment", {}),
+        experiment=str(plan.get("experiment", "adhoc")),
+        spared=str(plan.get(SPARED, "")),
+        past=past,
+    )
 
 
 def not_run(folder: Path, results: Sequence[Result]) -> list[Case]:

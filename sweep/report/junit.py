@@ -16,14 +16,16 @@ from sweep.report.result import Result, printable
 GRAPH_BREAKS = "graph_breaks"
 
 
-def junit(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()) -> str:
+def junit(
+    sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = (), spared: str = ""
+) -> str:
     """One test per planned case, and one for its graph breaks.
 
     Skipped if unavailable or known to fail. A case without a result is an error: CI must not be
-    green for a sweep that was cut off.
+    green for a sweep that was cut off. `spared`: why those were not run.
     """
     tests = [_junit_test(*part) for result in results for part in _parts(result)]
-    tests += map(_not_run, missing)
+    tests += [_not_run(case, spared) for case in missing]
     suite = ET.Element(
         "testsuite",
         name=f"sweep {sweep_id}",
@@ -52,10 +54,12 @@ def _test_name(case: Case) -> str:
     return f"test_{re.sub(r'[^0-9A-Za-z_]', '_', case.trainer)}"
 
 
-def _not_run(case: Case) -> ET.Element:
-    test = ET.Element("testcase", classname=case.arch, name=f"{_test_name(case)}[{case.id}]",
-                      time="0.000")  # fmt: skip
-    message = "planned, and without a result: the sweep ended before it"
+def _not_run(case: Case, spared: str) -> ET.Element:
+    test = ET.Element(
+        "testcase", classname=case.arch, name=f"{_test_name(case)}[{case.id}]", time="0.000"
+    )
+    why = printable(f"spared: {spared}" if spared else "the sweep ended before it")
+    message = f"planned, and without a result: {why}"
     ET.SubElement(test, "error", message=message, type="not run")
     return test
 

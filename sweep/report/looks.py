@@ -25,6 +25,9 @@ LOOKS: dict[Verdict, Look] = {
     Verdict.TIMED_OUT: Look("◷", "ran out of time", "bold red", "#f3c29f", "#7a3a16"),
     Verdict.FAILED: Look("✗", "a check failed", "bold red", "#f7b08a", "#8a3208"),
     Verdict.INCONCLUSIVE: Look("?", "a check lacks what it needs", "magenta", "#ecd0e4", "#5c2a4e"),
+    Verdict.FLAKY: Look(
+        "≠", "failed, and passed when it ran again", "bold magenta", "#f6c9d6", "#6a2440"
+    ),
     Verdict.FIXED: Look("↑", "known to fail, and passed", "bold magenta", "#dcc3ee", "#4b2a6b"),
     Verdict.KNOWN: Look("~", "fails as it is known to", "yellow", "#fbf0c0", "#544708"),
     Verdict.UNAVAILABLE: Look("○", "cannot run here", "dim", "#e8e8e8", "#333333"),

@@ -1,4 +1,4 @@
-"""Results as Markdown: summary.md, and the note at the top of a run's page in MLflow."""
+"""Results as Markdown: details.md, and the note at the top of a run's page in MLflow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sweep.case.labels import Case
 from sweep.report.matrix import Cell, Link, file_link, matrix, no_link, note_link
 from sweep.report.result import Result, counts, curves_address, printable, short
 
-CUT = "\n[cut; all of it is in summary.md]\n"
+CUT = "\n[cut; all of it is in details.md]\n"
 
 
-def summary(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()) -> str:
-    """The matrix, the cases and the failures."""
+def details(sweep_id: str, results: Sequence[Result], missing: Sequence[Case] = ()) -> str:
+    """The matrix, the cases, the failures with the ends of their logs, and the notes."""
     lines = [f"# Sweep {sweep_id}", "", counts(results), ""]
     lines += [*matrix_lines(results, missing, file_link), ""]
     lines += table(

@@ -25,6 +25,7 @@ class Result:
     command: str
     facts: Facts | None = None  # None: it never ran
     run: Run | None = None  # None: as the case's folder says
+    located: str = ""  # where it parts from what it differs from; empty if nobody looked
     origin: str = ""  # the folder on the machine where it ran, if that is another: only shown
 
     @property

@@ -73,6 +73,7 @@ def run_case(settings: Settings, case: Case, case_dir: Path, stream: bool = Fals
         environment=origin.provenance_of(case.device, _config_dir(case_dir)),
         identity=identity_of(settings),
         asked=facts_file.asked_of(settings),
+        attempts=settings.attempts,
     )
     try:
         CaseLaunches(moved(settings), case_dir, stream).run_all(facts)

@@ -29,10 +29,15 @@ def facts_of(
     except Exception as error:  # noqa: BLE001  # reading one case's files costs no other its result
         said = f"{end.reason}; its files cannot be read: {type(error).__name__}: {error}"
         return Facts(
-            sweep_id=folder.name, case=planned.case, started=clock.now(), seconds=0.0,
-            environment=_environment(planned), asked=facts_file.asked_of(planned.settings),
+            sweep_id=folder.name,
+            case=planned.case,
+            started=clock.now(),
+            seconds=0.0,
+            environment=_environment(planned),
+            asked=facts_file.asked_of(planned.settings),
+            attempts=planned.settings.attempts,
             error=said,
-        )  # fmt: skip
+        )
 
 
 def _found(
@@ -57,6 +62,7 @@ def _found(
         vocab_size=before.vocab_size if before else None,
         asked=facts_file.asked_of(planned.settings),
         launches=[known.get(launch.directory, launch) for launch in launches],
+        attempts=planned.settings.attempts,
         error=_error(before, job_log, end),
     )
     for launch in launches:

@@ -89,6 +89,7 @@ class Settings:
     case_id: str | None = None  # likewise
     gpus: str | None = None  # likewise: what the launcher reserved for the job
     replay: ReplayConf = field(default_factory=ReplayConf)  # likewise: a tie that a job settles
+    attempts: list[str] = field(default_factory=list)  # likewise: how earlier attempts ended
 
     @property
     def gpus_per_node(self) -> int:

@@ -167,3 +167,5 @@ class LaunchConf:
     timeout_seconds: float = 900.0
     slots: int | None = None  # cases at once; by default what the GPUs hold, one without a GPU
     cases_per_gpu: int = 1  # tiny models leave room for more, but then their times say little
+    retries: int = 0  # how often a failed case runs once more; one that then passes is `flaky`
+    stop_after_alike: int | None = None  # the sweep ends once so many cases failed alike

@@ -14,6 +14,7 @@ from sweep.case.folder import ASIDE, case_dirs, read_plan
 from sweep.checks import Context
 from sweep.errors import MachineryError, RequestError, told
 from sweep.files import ConfDirs
+from sweep.history import reports
 from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.report import Result
@@ -50,7 +51,7 @@ def close(
     with _noted(problems):
         keep(judged)
     with _noted(problems):
-        _report(folder, judged)
+        _report(folder, judged, writer if is_recorded else None)
     if complaint := report.draw_all(judged):
         print(complaint, file=sys.stderr)
     if is_recorded:
@@ -59,9 +60,18 @@ def close(
     return judged, problems[0] if problems else None
 
 
-def _report(folder: Path, results: Sequence[Result]) -> None:
-    report.write(folder, results)
-    sweep_folder.end(folder)
+def _report(folder: Path, results: Sequence[Result], store: Writer | None = None) -> None:
+    """With the nights before, where the store is there to say."""
+    try:
+        if store is None:
+            report.write(folder, results)
+        else:
+            store.call(lambda: reports.write(Reader(store.location), folder, results))
+    except MachineryError:
+        report.write(folder, results)  # without them
+        raise
+    finally:
+        sweep_folder.end(folder)
 
 
 @contextmanager

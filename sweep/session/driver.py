@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sweep import commands, report, trainers
 from sweep import facts as facts_file
-from sweep.case.folder import claim, leave, read_plan, write_plan
+from sweep.case.folder import claim, leave, note_spared, read_plan, write_plan
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import Interrupted, of_system, told
@@ -27,7 +27,8 @@ from sweep.plan.earlier import Earlier
 from sweep.report.detection import Conclusion
 from sweep.run import launch, origin, salvage, warm
 from sweep.schema import Settings
-from sweep.session import ties
+from sweep.session import retries, ties
+from sweep.session.alike import Alike, EnoughError
 from sweep.session.aside import set_aside
 from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
@@ -75,6 +76,8 @@ class Session:
         self._settling = False  # ties, by one launch more of cases that have ended
         self._stopping = False  # the jobs: what they leave from now on is no result
         self._ending = ExitStack()  # what ends after the last job
+        self._alike = Alike(self.limits.stop_after_alike)
+        self._spared = ""  # why the rest of the cases did not run
         self._problem: str | None = None  # with the machinery
 
     @classmethod
@@ -98,6 +101,8 @@ class Session:
         every = planned if earlier is None else earlier.with_the_rest(planned)
         todo = [case for case in planned if earlier is None or earlier.is_to_run(case.case.id)]
         folder = claim(outputs) if earlier is None else earlier.folder
+        if earlier is not None and not earlier.failed_only:
+            todo = [retries.carried(folder, case) for case in todo]
         if earlier is not None and earlier.reruns:
             for case in todo:
                 set_aside(folder, case)
@@ -132,13 +137,32 @@ class Session:
             self._results.note_earlier([case.case.id for case in self.runnable])
             if self.runnable:
                 run()
-            if can_settle and not self._left:
-                self.runnable = ties.to_settle(self.planned, self._results.context)
-                self._settling = True
-                if self.runnable:
-                    run()
+            self._alike = Alike(None)  # what follows runs cases that were counted
+            if not self._left:
+                self._settle(run, can_settle)
+                self._retry(run, can_settle)
+        except EnoughError as enough:
+            self._spared = str(enough)
+            note_spared(self.folder, self._spared)
         except Exception as error:  # noqa: BLE001  # reported, and the sweep still ends with a report
             self._problem, _ = told(error)
+
+    def _settle(self, run: Callable[[], object], can_settle: bool) -> None:
+        """Ties, by one launch more of cases that have ended."""
+        self.runnable = ties.to_settle(self.planned, self._results.context) if can_settle else []
+        self._settling = True
+        if self.runnable:
+            run()
+        self._settling = False
+
+    def _retry(self, run: Callable[[], object], can_settle: bool) -> None:
+        """Run what failed once more, as often as `launch.retries` says."""
+        while again := retries.to_run(self.planned, self._results.judged_together()):
+            for case in again:
+                self._results.set_aside(case)
+            self.runnable = again
+            run()
+            self._settle(run, can_settle)
 
     # What the launcher asks and tells.
 
@@ -191,6 +215,9 @@ class Session:
             facts = salvage.facts_of(planned, self.folder, facts, Path(log), end)
             facts_file.save(facts, case_dir)
         self._results.conclude(planned, facts, again=self._settling)
+        result = self._results.of(planned.case.id)
+        if result is not None and not self._stopping:
+            self._alike.count(result)
 
     def leave(self) -> None:
         """Let the jobs that have not ended go on without us; sweep.collect asks for them later."""
@@ -270,12 +297,14 @@ class Session:
                 file=sys.stderr,
             )
         if missing := len(self.planned) - results - len(self._left):
+            more = ["launch.stop_after_alike=null"] if self._spared else []
             suite = [f"suite={self._experiment}"] if self._conclusion else []  # which draws it
-            words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}"]
+            words = [*suite, f"resume_sweep={name}", f"outputs={spelled(outputs)}", *more]
             words += commands.of_launcher(read_plan(self.folder)["argv"])
             again = commands.spelled("sweep", ["-m", *words], self.planned[0].config_dir)
+            said = f"were spared: {self._spared}" if self._spared else "have no result"
             print(
-                f"{missing} of {len(self.planned)} cases have no result; to go on: {again}",
+                f"{missing} of {len(self.planned)} cases {said}; to go on: {again}",
                 file=sys.stderr,
             )
 

@@ -15,6 +15,7 @@ from sweep.judge import judge, unavailable, unreadable
 from sweep.plan import estimates
 from sweep.report import Result, rerun_command
 from sweep.session import closing
+from sweep.session.aside import set_aside
 from sweep.session.progress import Progress
 from sweep.store import End, Location, Writer
 
@@ -68,6 +69,24 @@ class SweepResults:
         else:
             self._keep(result)
         self._store.record(result, again)
+
+    def set_aside(self, planned: Planned) -> None:
+        """Make room for another attempt of a case that has ended; raises MachineryError."""
+        case_dir = self._folder / planned.case.id
+        self._store.set_aside(case_dir, lambda: set_aside(self._folder, planned))
+        self._results.pop(planned.case.id, None)
+
+    def judged_together(self) -> list[Result]:
+        """The results so far, each judged with all the others that there are."""
+        known = self.context
+        return [
+            replace(result, judgement=judge(result.facts, known)) if result.facts else result
+            for result in self.results
+        ]
+
+    def of(self, case_id: str) -> Result | None:
+        """The case's result so far."""
+        return self._results.get(case_id)
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""

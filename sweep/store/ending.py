@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweep.case.folder import PLAN, is_gone
+from sweep.case.folder import PLAN, is_gone, read_plan
 from sweep.report import FORMATS, Result, not_run, sweep_note
-from sweep.store import entries
+from sweep.store import entries, figures
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+HISTORY = "history.html"  # in the folder of a sweep: its cases over the nights
 LOGS = (".log", ".jsonl", ".md")  # figures are whole in facts.json
 LOG_LIMIT, LOG_HEAD = 1_000_000, 300_000  # bytes kept in MLflow, and how many of them at the start
 
@@ -32,9 +33,13 @@ def finish(
     client: MlflowClient, run_id: str, folder: Path, results: Sequence[Result], end: End
 ) -> None:
     """End a sweep's own run; `folder` holds its reports."""
-    note = sweep_note(results, not_run(folder, results), entries.TAG_LIMIT)
-    client.set_tag(run_id, entries.NOTE, note)
-    log_files(client, run_id, folder, (PLAN, *FORMATS))
+    missing = not_run(folder, results)
+    note = sweep_note(results, missing, entries.TAG_LIMIT)
+    plan = read_plan(folder)
+    values = figures.figures(results, missing, float(plan["started"]))
+    tags = {entries.NOTE: note, **figures.summary(results, missing, plan["environment"])}
+    figures.write(client, run_id, values, tags)
+    log_files(client, run_id, folder, (PLAN, *FORMATS, HISTORY))
     if end.unfinished:
         client.update_run(run_id, status="SCHEDULED")
         return

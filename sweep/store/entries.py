@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from sweep.report import Result, failure_note
 STEP_METRICS = ("loss", "grad_norm", "lr", "tokens", "step_seconds", "peak_memory_gib")
 LABELS = ("arch", "layout", "feature", "trainer", "scale", "device")
 CHECK = "check."  # prefix of the tags with a check's outcome
+MARGIN = "margin/"  # prefix of metrics: a check's farthest figure, as a multiple of its threshold
+CURVES = {"Loss/train": "loss"}  # once more: the UI sorts sections, and capitals come first
 NOTE = "mlflow.note.content"  # shown at the top of the run's page
 TAG_LIMIT = 7900  # MLflow refuses 8000 characters
 PARAM_LIMIT = 5900  # and 6000
@@ -29,8 +32,40 @@ def name(text: str) -> str:
 
 
 def run_name(sweep_id: str, what: str) -> str:
-    """`11-30 llama-single-base`: the day of the sweep, then what the run is."""
-    return f"{sweep_id[4:6]}-{sweep_id[6:8]} {what}"[:NAME_LIMIT]
+    """`11-30 12:20 llama-single-base`: when the sweep began (UTC), then what the run is."""
+    day, _, clock = sweep_id.partition("-")
+    began = f"{day[4:6]}-{day[6:8]} {clock[:2]}:{clock[2:4]}"
+    return f"{began} {what}"[:NAME_LIMIT]
+
+
+def of_experiment(name: str) -> dict[str, str]:
+    """Tags of a suite's experiment: its description, and the UI's pages of model training."""
+    about = f"suite `{name}`" if name != "adhoc" else "sweeps without a suite"
+    note = (
+        f"Sweeps of a distributed trainer, {about}: a run per sweep (`tags.kind = 'sweep'`, with"
+        " counts by verdict, seconds and margins to chart over time), per case (`tags.kind ="
+        " 'case'`) and per resumed launch. `python -m sweep.history` shows every case over nights."
+    )
+    return {NOTE: note, "mlflow.experimentKind": "custom_model_development"}
+
+
+def origin(environment: Mapping[str, str], command: str = "") -> dict[str, str]:
+    """What MLflow shows as a run's user, source and version."""
+    sha = environment.get("git_sha", "unknown")
+    tags = {
+        "mlflow.source.name": command or "python -m sweep",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": _user(),
+        "mlflow.source.git.commit": "" if sha == "unknown" else sha,
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return ""
 
 
 def cut(tags: Mapping[str, str]) -> dict[str, str]:
@@ -80,6 +115,8 @@ def case_metrics(result: Result) -> dict[str, float]:
         metrics["compile/cache_hits"], metrics["compile/cache_misses"] = facts.compile_cache
     for finding in [] if result.interrupted else result.judgement.findings:
         metrics.update(finding.metrics)
+        if finding.margin is not None:
+            metrics[MARGIN + finding.check] = finding.margin
     return {name(key): float(value) for key, value in metrics.items()}
 
 
@@ -90,10 +127,11 @@ def step_metrics(steps: Sequence[Step], started: int) -> list[Any]:
     """
     from mlflow.entities import Metric
 
+    names = {**{f"train/{key}": key for key in STEP_METRICS}, **CURVES}
     return [
-        Metric(f"train/{key}", float(value), started + 1000 * step.step, step.step)
+        Metric(name, float(value), started + 1000 * step.step, step.step)
         for step in steps
-        for key in STEP_METRICS
+        for name, key in names.items()
         if (value := getattr(step, key)) is not None
     ]
 

@@ -65,16 +65,30 @@ class Reader:
 
         One whose recording was cut off before its facts were there is no result, and left out.
         """
-        latest: dict[str, Any] = {}
-        for run in self._cases_of(sweep):  # the newest first
-            latest.setdefault(run.data.tags["case_id"], run)
-        runs = sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
+        runs = self.case_runs(sweep)
         read = zip(runs, _in_parallel(self._facts_or_why, runs), strict=True)
         return [
             case_record(run, facts, why)
             for run, (facts, why) in read
             if facts is not None or why or _could_not_run(run)
         ]
+
+    def case_runs(self, sweep: SweepRecord) -> list[Any]:
+        """MLflow's run of each case, the latest where it ran again, in the order of their start."""
+        latest: dict[str, Any] = {}
+        for run in self._cases_of(sweep):  # the newest first
+            latest.setdefault(run.data.tags["case_id"], run)
+        return sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
+
+    def sweeps_of(
+        self, experiment_id: str, name: str, before: float | None = None, limit: int = PAGE
+    ) -> list[SweepRecord]:
+        """The sweeps of an experiment that began before that time (seconds), the newest first."""
+        query = "tags.kind = 'sweep'"
+        if before is not None:
+            query += f" and attributes.start_time < {round(before * 1000)}"
+        runs = self._sweeps([experiment_id], query, limit)
+        return [sweep_record(run, {experiment_id: name}) for run in runs]
 
     def plan(self, sweep: SweepRecord) -> dict[str, Any]:
         """sweep.json: what was asked for, and the cases in their order."""

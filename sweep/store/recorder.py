@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweep import commands
 from sweep.case import folder as sweep_folder
 from sweep.case.folder import PLAN, this_driver
 from sweep.errors import MachineryError
@@ -61,10 +62,11 @@ class Recorder:
     def experiment_id(self) -> str:
         """The id of the suite's experiment, which is created if needed."""
         name = str(self._plan["experiment"])
+        about = entries.of_experiment(name)
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(name, self.location.artifacts))
+                return str(self._client.create_experiment(name, self.location.artifacts, about))
             except Exception:
                 experiment = self._client.get_experiment_by_name(name)  # another sweep was faster
                 if experiment is None:
@@ -74,6 +76,9 @@ class Recorder:
                 f"the experiment {name} was deleted; MLFLOW_TRACKING_URI={self.location.shown}"
                 f" mlflow experiments restore -x {experiment.experiment_id} brings it back"
             )
+        for key, value in about.items():
+            if key not in experiment.tags:  # made by an earlier version; what a person wrote stays
+                self._client.set_experiment_tag(experiment.experiment_id, key, value)
         return str(experiment.experiment_id)
 
     @cached_property
@@ -83,9 +88,24 @@ class Recorder:
         (self.folder / RECORDED).unlink(missing_ok=True)
         known = self._search(f"tags.kind = 'sweep' and tags.sweep_id = '{self.sweep_id}'")
         about = {**self._plan["environment"], "kind": "sweep", "folder": str(self.folder.resolve())}
-        run_id = self._begin(known, self._started, str(self._plan["experiment"]), about)
+        if self._command:
+            about["command"] = self._command
+        run_id = self._begin(known, self._started, self._what, about)
         self._client.log_artifact(run_id, str(self.folder / PLAN))
         return run_id
+
+    @property
+    def _command(self) -> str:
+        """The sweep's command line; empty where its plan has none."""
+        argv = [str(word) for word in self._plan.get("argv", [])]
+        return commands.spelled("sweep", argv) if argv else ""
+
+    @property
+    def _what(self) -> str:
+        """`nightly`, or `nightly 1/4` of a shard: two may begin in the same minute."""
+        shards = (str(word) for word in self._plan.get("argv", []))
+        shard = next((word for word in shards if word.startswith("shard=")), "shard=")
+        return f"{self._plan['experiment']} {shard.removeprefix('shard=')}".strip()
 
     def record(self, result: Result, again: bool = False) -> None:
         """Write a case's run, once, with its final state; `again`: it has a launch more since."""
@@ -124,7 +144,9 @@ class Recorder:
         """The id of the known run, set to RUNNING again, or of a new one."""
         from mlflow.entities import RunTag
 
-        tags = entries.cut({**tags, "driver": this_driver(), "sweep_id": self.sweep_id})
+        origin = entries.origin(self._plan["environment"], self._command)
+        ours = {"driver": this_driver(), "sweep_id": self.sweep_id}
+        tags = entries.cut({**origin, **tags, **ours})
         if not known:
             run_name = entries.run_name(self.sweep_id, what)
             new = self._client.create_run(self.experiment_id, started, tags, run_name)

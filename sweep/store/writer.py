@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,6 +68,22 @@ class Writer:
         Raises MachineryError if that fails or takes too long.
         """
         self.call(self._try_again)
+
+    def set_aside(self, folder: Path, move: Callable[[], Path | None]) -> None:
+        """Move a case's folder by `move` once all that is queued of it is recorded.
+
+        What could not be recorded is tried again from where the folder is then.
+        Raises MachineryError.
+        """
+
+        def work() -> None:
+            if (moved := move()) is not None:
+                self._left = [
+                    (replace(result, folder=moved) if result.folder == folder else result, again)
+                    for result, again in self._left
+                ]
+
+        self.call(work)
 
     def finish(self, results: Sequence[Result], end: End) -> None:
         """End the sweep's own run, with the reports in its folder; raises MachineryError."""

@@ -276,7 +276,7 @@ def test_known_breaks_are_told_in_junit_and_in_the_summary(
     result = Result(
         judge(facts, Context(conf=conf)), Path("outputs/x") / facts.case.id, "run it", facts
     )
-    assert "- llama-cp4_ep1-base: graph_breaks: 1 known" in report.summary("x", [result])
+    assert "- llama-cp4_ep1-base: graph_breaks: 1 known" in report.details("x", [result])
 
 
 def test_a_case_without_the_compiler_has_one_test_in_junit(

@@ -110,7 +110,10 @@ def test_a_resumed_launch_is_a_run_with_the_same_metric_at_the_same_time(
     found = client.search_runs([experiment], "params.arch = 'llama' and params.steps = '5'")
     assert {run.data.tags["kind"] for run in found} == {"case", "launch"}
     assert (launch.data.tags["case_id"], launch.data.tags["arch"]) == (CASE.id, "llama")
-    assert (launch.info.status, launch.info.run_name) == ("FINISHED", f"01-02 {CASE.id} 2_resume")
+    assert (launch.info.status, launch.info.run_name) == (
+        "FINISHED",
+        f"01-02 00:00 {CASE.id} 2_resume",
+    )
     (ours, theirs) = (
         client.get_metric_history(run, "train/loss") for run in (case.run_id, launch.info.run_id)
     )
@@ -158,6 +161,8 @@ def test_at_the_end_every_case_is_judged_with_all_others_and_earlier_sweeps(
     assert {file.path for file in client.list_artifacts(sweep.run_id)} == {
         "sweep.json",
         "summary.md",
+        "details.md",
+        "history.html",
         "matrix.html",
         "junit.xml",
     }

@@ -50,7 +50,7 @@ def test_only_these_verdicts_are_good(verdict: Verdict) -> None:
 
 
 def test_the_summary_says_what_failed_where_and_how_to_run_it_again(crash: Result) -> None:
-    text = report.summary("20260101-000000", [crash, skipped()])
+    text = report.details("20260101-000000", [crash, skipped()])
     assert "1 crashed, 1 unavailable" in text
     assert f"| {CASE.id} | crashed | 2.9000 > 2.5000 | 10 s |" in text
     assert r"rank 2 failed first: Error: \<why\> \& so" in text

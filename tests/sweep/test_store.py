@@ -39,7 +39,7 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
 
     (good,) = runs("tags.kind = 'case' and tags.verdict = 'passed' and params.arch = 'llama'")
     assert good.info.status == "FINISHED"
-    assert good.info.run_name == f"01-02 {CASE.id}"
+    assert good.info.run_name == f"01-02 00:00 {CASE.id}"
     losses = client.get_metric_history(good.info.run_id, "train/loss")
     assert [(metric.step, metric.value) for metric in losses] == [
         (n, pytest.approx(3 - 0.1 * n)) for n in range(1, 6)
@@ -66,7 +66,7 @@ def test_a_case_is_a_run_with_the_names_of_the_design(outputs: Path, make_facts:
 
     (sweep,) = runs("tags.kind = 'sweep'")
     assert sweep.info.status == "FAILED"
-    assert sweep.info.run_name == "01-02 adhoc"
+    assert sweep.info.run_name == "01-02 00:00 adhoc"
     assert "1 passed, 1 failed" in sweep.data.tags["mlflow.note.content"]
 
 

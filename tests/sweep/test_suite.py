@@ -25,7 +25,7 @@ from sweep.facts import Facts, asked_of
 from sweep.files import conf_dir
 from sweep.plan import estimates, listing, plan, shards, suite, varying_keys
 from sweep.plan.request import Request
-from sweep.store import Location, history
+from sweep.store import Location, durations
 from tests.sweep.commands import ROOT
 from tests.sweep.planning import composed
 
@@ -283,24 +283,24 @@ def test_recorded_durations_are_read_from_mlflow(outputs: Path, monkeypatch: Any
         tags = {"kind": "case", "verdict": verdict, "device": device, "case_id": "a"}
         run = client.create_run(experiment, start_time=start, tags=tags)
         client.log_metric(run.info.run_id, "time/total_seconds", seconds)
-    assert history.durations(outputs, "cpu", before=5.0) == {"a": [10.0]}
-    assert history.durations(outputs / "none", "cpu", before=5.0) == {}
-    assert history.durations(outputs, "cpu", before=5.0, shards=True) == {}  # others have their own
+    assert durations.of_cases(outputs, "cpu", before=5.0) == {"a": [10.0]}
+    assert durations.of_cases(outputs / "none", "cpu", before=5.0) == {}
+    assert durations.of_cases(outputs, "cpu", before=5.0, shards=True) == {}  # not shared
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{outputs}/mlflow.db")
-    assert history.durations(outputs, "cpu", before=5.0, shards=True) == {"a": [10.0]}
+    assert durations.of_cases(outputs, "cpu", before=5.0, shards=True) == {"a": [10.0]}
 
 
 def test_shards_ask_a_server_again_and_say_that_it_does_not_answer(
     tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setattr(history, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(durations, "PAUSES", (0.0, 0.0))
     asked: list[str] = []
-    fail = history._durations
-    monkeypatch.setattr(history, "_durations", lambda *said: asked.append("") or fail(*said))
-    assert history.durations(tmp_path, "cpu", before=5.0) == {}
+    fail = durations._by_case
+    monkeypatch.setattr(durations, "_by_case", lambda *said: asked.append("") or fail(*said))
+    assert durations.of_cases(tmp_path, "cpu", before=5.0) == {}
     assert (len(asked), capsys.readouterr().err) == (1, "")
-    assert history.durations(tmp_path, "cpu", before=5.0, shards=True) == {}
+    assert durations.of_cases(tmp_path, "cpu", before=5.0, shards=True) == {}
     assert len(asked) == 1 + 3
     assert "shards are split by conf/estimates.yaml" in capsys.readouterr().err
 

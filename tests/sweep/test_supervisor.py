@@ -18,7 +18,7 @@ from sweep import processes
 from sweep.checks import Context
 from sweep.facts import Facts
 from sweep.judge import judge
-from sweep.report import Result, junit, summary
+from sweep.report import Result, details, junit
 from sweep.run import launch, warm
 from sweep.run.supervised import Supervised
 from tests.sweep.test_launch import run
@@ -99,7 +99,7 @@ def test_what_was_killed_is_a_note_of_the_case(make_facts: Callable[..., Facts])
     said = "train: left 2 processes running, which had to be killed: sleep 600"
     assert said in result.notes
     assert said in junit("s", [result])
-    assert said in summary("s", [result])
+    assert said in details("s", [result])
     at_its_limit = make_facts(stopped=2, timed_out=True)
     assert Result(judge(at_its_limit, Context()), Path("x"), "", at_its_limit).notes == [
         note for note in result.notes if note != said

@@ -73,7 +73,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterato
 
 def names(case_ids: tuple[str, ...]) -> set[str]:
     """What their runs are called: the night comes first."""
-    return {f"01-01 {case_id}" for case_id in case_ids}
+    return {f"01-01 02:03 {case_id}" for case_id in case_ids}
 
 
 def test_only_the_broken_case_fails(seen: Recorded) -> None:
@@ -104,11 +104,30 @@ def test_the_address_that_the_terminal_prints_shows_both_loss_curves(seen: Recor
     seen.ui.save(seen.pictures / "curves.png")
 
 
+def test_the_compare_view_of_two_cases_shows_losses_first(seen: Recorded) -> None:
+    seen.ui.open_runs(seen.sweep.experiment_id)
+    seen.ui.compare(seen.ui.filter('tags.arch = "gpt_oss"', matching=2))
+    seen.ui.wait_for("train/lr")
+    seen.ui.save(seen.pictures / "compare.png")
+    metrics = [link.text for link in seen.ui.all("a[href*='#/metric']")]
+    assert metrics[0] == "Loss/train"
+
+
+def test_an_experiment_opens_on_the_pages_of_model_training(seen: Recorded) -> None:
+    """In a browser that was never told which pages to show."""
+    seen.ui.driver.execute_script("localStorage.removeItem('mlflow.workflowType_v1')")
+    seen.ui.open(f"experiments/{seen.sweep.experiment_id}")
+    seen.ui.wait(seen.ui.run_names, "the list of runs is what it opens with")
+    seen.ui.save(seen.pictures / "experiment.png")
+    (kind,) = {run for run in seen.ui.run_names() if run.endswith(" nightly")}
+    assert kind == "01-01 02:03 nightly"
+
+
 def check_curves(seen: Recorded) -> None:
     curves = seen.ui.curves(2)
     assert set(curves) == names(PAIR)
     for case_id in PAIR:
-        steps, losses = curves[f"01-01 {case_id}"]
+        steps, losses = curves[f"01-01 02:03 {case_id}"]
         assert steps == [1, 2, 3, 4, 5]
         assert losses == pytest.approx(seen.losses(case_id))
 
@@ -127,7 +146,7 @@ def test_losses_that_are_no_numbers_leave_the_pages_as_they_are(
     assert run is not None
     assert other is not None
     seen.ui.open(overlay_address([run, other]))
-    steps, drawn = seen.ui.curves(2)[f"01-02 {result.case.id}"]
+    steps, drawn = seen.ui.curves(2)[f"01-02 00:00 {result.case.id}"]
     assert (steps, drawn) == ([1, 2, 3, 4, 5], [1.0, None, None, None, 2.0])
     seen.ui.open(run.address)
     seen.ui.wait_for("grad_norm is nan at step 1")
@@ -174,7 +193,7 @@ def test_a_verdict_opens_the_run_in_the_ui(seen: Recorded) -> None:
     seen.page.link(DROPPED).click()
     (opened,) = set(seen.page.driver.window_handles) - {here}
     seen.page.driver.switch_to.window(opened)
-    seen.page.wait_for(f"01-01 {DROPPED}")
+    seen.page.wait_for(f"01-01 02:03 {DROPPED}")
     seen.page.wait_for("loss is")  # the note that heads the run's page
     seen.page.driver.close()
     seen.page.driver.switch_to.window(here)

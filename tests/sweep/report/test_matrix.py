@@ -93,13 +93,13 @@ def test_a_cell_of_the_page_says_verdict_and_finding_and_leads_to_the_run(
 
 def test_the_summary_leads_from_a_failure_to_its_curves(results: list[Result]) -> None:
     compared = f"[Its curves in MLflow]({SERVER}/#/metric?runs=%5B%22b2%22,%22a1%22%5D"
-    assert compared in report.summary("x", results)
+    assert compared in report.details("x", results)
     assert compared in report.sweep_note(results)
 
 
 def test_a_case_in_no_server_leads_to_its_folder(results: list[Result]) -> None:
     assert "./qwen3-cp4_ep1-base/" in Page(page("x", results)).links()
-    assert "](./qwen3-cp4_ep1-base/)" in report.summary("x", results)
+    assert "](./qwen3-cp4_ep1-base/)" in report.details("x", results)
 
 
 def test_a_finding_leads_to_its_details_on_the_page(results: list[Result]) -> None:
@@ -112,7 +112,7 @@ def test_a_finding_leads_to_its_details_on_the_page(results: list[Result]) -> No
 def test_a_planned_case_without_a_result_is_shown_as_not_run(results: list[Result]) -> None:
     waiting = results[0].case.model_copy(update={"id": "x", "arch": "gpt_oss"})
     assert "1 not run" in Page(page("x", results, [waiting])).text
-    assert re.search(r"\| gpt_oss \| · not run \|", report.summary("x", results, [waiting]))
+    assert re.search(r"\| gpt_oss \| · not run \|", report.details("x", results, [waiting]))
 
 
 def test_the_page_needs_nothing_but_itself(results: list[Result]) -> None:
@@ -141,7 +141,7 @@ def test_hostile_names_and_messages_stay_in_their_place_in_markdown(
     make_result: MakeResult,
 ) -> None:
     one = make_result(HOSTILE, HOSTILE, HOSTILE, verdict=Verdict.FAILED, message=HOSTILE)
-    rows = [line for line in report.summary("x", [one]).splitlines() if line.startswith("| ")]
+    rows = [line for line in report.details("x", [one]).splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows[:3]} == {3}
     assert r"\<script\>" in report.failure_note(one)
 
@@ -160,7 +160,7 @@ def test_the_note_of_a_sweep_keeps_within_its_limit(make_result: MakeResult, lim
     note = report.sweep_note(many, limit=limit)
     assert len(note) <= limit
     assert "30 failed" in note
-    assert note.endswith("summary.md]\n")
+    assert note.endswith("details.md]\n")
 
 
 def test_the_note_of_a_nightly_has_every_verdict_with_a_link_inside_the_ui(
@@ -208,7 +208,7 @@ def test_two_cases_in_one_place_are_told_apart(make_result: MakeResult) -> None:
     assert "seed_0" in text
     assert "seed_1" in text
     assert "as it is" not in text, "of a case that is alone in its place nothing is said"
-    lines = report.summary("s", two).splitlines()
+    lines = report.details("s", two).splitlines()
     (row,) = (line for line in lines if line.startswith("| llama |"))
     assert re.search(r"seed_0: .*passed.*; seed_1: .*passed", row.replace("\\", ""))
     with_fault = Page(page("s", [named(""), named("-fault_dead_model")])).text

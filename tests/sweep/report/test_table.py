@@ -206,8 +206,8 @@ def test_a_pass_without_a_comparison_says_so_in_every_report(make_result: MakeRe
     assert "✓ passed, not compared" in text
     assert "2 passed; 1 of them not compared" in text
     assert "parity: compared with nothing" in text
-    assert "| passed, not compared |" in markdown.summary("s", results)
+    assert "| passed, not compared |" in markdown.details("s", results)
     assert ">passed, not compared</a>" in page("s", results)
     assert "parity: compared with nothing" in junit("s", results)
     failed = lonely(make_result(verdict=Verdict.FAILED, message="x"))
-    assert "not compared" not in markdown.summary("s", [failed])
+    assert "not compared" not in markdown.details("s", [failed])

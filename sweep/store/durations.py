@@ -13,7 +13,7 @@ LIMIT = 300  # latest runs, about nine nights; reading a thousand takes four sec
 PAUSES = (5.0, 20.0)  # seconds before each further attempt; all shards need the same answer
 
 
-def durations(
+def of_cases(
     outputs: Path, device: str, before: float, shards: bool = False
 ) -> dict[str, list[float]]:
     """Case id -> seconds of its passed runs on that device kind that began before `before`.
@@ -26,7 +26,7 @@ def durations(
         return {}
     for pause in (*PAUSES, None) if shards else (None,):
         try:
-            return _durations(store, device, before)
+            return _by_case(store, device, before)
         except Exception:  # noqa: BLE001  # MLflow raises what its backends raise
             time.sleep(pause or 0.0)
     if shards:
@@ -38,7 +38,7 @@ def durations(
     return {}
 
 
-def _durations(store: Location, device: str, before: float) -> dict[str, list[float]]:
+def _by_case(store: Location, device: str, before: float) -> dict[str, list[float]]:
     query = (
         f"tags.kind = 'case' and tags.verdict = 'passed' and tags.device = '{device}'"
         f" and attributes.start_time < {int(before * 1000)}"
