@@ -21,7 +21,8 @@ NOT_COMPUTED = (
     "export", "trainer.export",  # what it writes besides
     "outputs", "sweep_id", "case_id", "gpus", "replay", "attempts",  # where it runs
     # about the sweep
-    "suite", "cases", "shard", "resume_sweep", "rerun", "references", "host_gone", "plan", "detach",
+    "suite", "variant", "cases", "shard", "resume_sweep", "rerun", "references", "host_gone",
+    "plan", "detach",
     # where its code is; which code it was is provenance
     "trainer.project", "trainer.tree", "trainer.python",
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan

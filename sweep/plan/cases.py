@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -18,14 +20,16 @@ from sweep.schema import LaunchMode, Settings
 from sweep.trainers.base import Trainer
 
 Compose = Callable[[Sequence[str]], DictConfig]
-NAMED = ("arch", "layout", "feature", "fault")  # always part of a case's id
+NAMED = ("arch", "layout", "feature", "fault", "variant")  # always part of a case's id
+Varying = Mapping[str, Collection[str]]
+"""Variant, empty for none -> the override keys that are part of its cases' ids."""
 
 
 def plan(
     combinations: Sequence[Sequence[str]],
     compose: Compose,
     machine: Machine,
-    varying: Collection[str] = (),
+    varying: Varying = MappingProxyType({}),
 ) -> list[Planned]:
     """Compose and resolve every combination; two that come to the same case are one.
 
@@ -127,17 +131,36 @@ def _too_large(settings: Settings, config: DictConfig, machine: Machine) -> str 
     return f"GPUs needed: {needed}; this machine has {there}" if needed > there else None
 
 
-def varying_keys(combinations: Sequence[Sequence[str]]) -> set[str]:
-    """Override keys that differ between combinations and are not part of the id."""
-    combined = [dict(_pair(override) for override in overrides) for overrides in combinations]
-    keys = {key for values in combined for key in values if key not in NAMED}
-    return {key for key in keys if len({values.get(key) for values in combined}) > 1}
+def varying_keys(*suites: Sequence[Sequence[str]]) -> Varying:
+    """Override keys that differ between the combinations of a suite and are not part of the id.
+
+    Combinations of one variant are compared with each other: its name stands for what differs from
+    those of another.
+    """
+    varying: defaultdict[str, set[str]] = defaultdict(set)
+    for combinations in suites:
+        combined = [dict(map(_pair, overrides)) for overrides in combinations]
+        for variant in {_variant(values) for values in combined}:
+            alike = [values for values in combined if _variant(values) == variant]
+            keys = {key for values in alike for key in values if key not in NAMED}
+            varying[variant] |= {
+                key for key in keys if len({values.get(key) for values in alike}) > 1
+            }
+    return varying
 
 
-def suffix(overrides: Sequence[str], varying: Collection[str]) -> str:
-    """The part of a case's id that holds its values of the keys that vary."""
-    pairs = [_pair(override) for override in overrides]
-    return "".join("-" + slug(f"{key}_{value}") for key, value in pairs if key in varying)
+def suffix(overrides: Sequence[str], varying: Varying) -> str:
+    """The part of a case's id that holds its variant, and its values of the keys that vary."""
+    values = dict(map(_pair, overrides))
+    variant = _variant(values)
+    keys = varying.get(variant, ())
+    parts = [variant, *(f"{key}_{value}" for key, value in values.items() if key in keys)]
+    return "".join("-" + slug(part) for part in parts if part)
+
+
+def _variant(values: Mapping[str, str]) -> str:
+    variant = values.get("variant", "null")
+    return "" if variant == "null" else variant
 
 
 def _pair(override: str) -> tuple[str, str]:

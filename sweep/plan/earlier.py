@@ -61,7 +61,8 @@ class Earlier:
         """Its own cases under their own ids, as far as the choices allow; raises RequestError."""
         self._check_shard(shard)
         files = readable(self._cases, self._file)
-        varying = varying_keys([file.overrides for file in files.values()])
+        by_variant = varying_keys([file.overrides for file in files.values()])
+        varying = {key for keys in by_variant.values() for key in keys}
         said = {case_id: _said(file, chosen, varying) for case_id, file in files.items()}
         cases = [
             _renamed(resolved(overrides, compose(overrides), machine), case_id)

@@ -96,7 +96,7 @@ class Request:
             return self.earlier.narrowed(chosen, compose, machine, self.shard)
         narrowed = suite.combinations(chosen, self.rows)
         # Of the whole suite too: narrowing it must not change its cases' ids.
-        varying = varying_keys(narrowed) | varying_keys(suite.combinations({}, self.rows))
+        varying = varying_keys(narrowed, suite.combinations({}, self.rows))
         planned = plan(narrowed, compose, machine, varying)
         if self.rows:
             planned = [

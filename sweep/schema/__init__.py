@@ -74,6 +74,8 @@ class Settings:
     attention_dropout: float = 0.0
     export: bool = True  # the trainer exports its checkpoint before the last step, if it can
     profile_step: int = 0  # a step whose operators the trainer counts; 0: none
+    # a name for settings that differ from those of a suite's other rows, in the case's id
+    variant: str | None = None
     fault: str | None = None  # name[:strength] of one to plant, to see what catches it
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
     suite: SuiteConf | None = None

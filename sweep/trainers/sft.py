@@ -153,13 +153,16 @@ def _reason(answer: dict[str, Any] | None) -> str | None:
 
 
 def _checkpoint(settings: Settings, launch: Launch, directory: Path) -> dict[str, Any]:
-    """Each launch saves what the next one goes on from."""
+    """Each launch saves what the next one resumes from.
+
+    It saves after the step before as well, so that each resume is from a process's second save.
+    """
     step, earlier = saves_at(settings, launch), before(settings, launch, directory)
     folder = None
     if earlier is not None:
         folder = str(earlier[1] / "checkpoints" / f"step_{launch.first_step - 1}")
-    saves = [] if step is None else [step]
-    return {"save_at": saves, "export_at": _exports(settings, launch), "resume_from": folder}
+    saves = [] if step is None else range(max(launch.first_step, step - 1), step + 1)
+    return {"save_at": [*saves], "export_at": _exports(settings, launch), "resume_from": folder}
 
 
 def _exports(settings: Settings, launch: Launch) -> list[int]:

@@ -48,12 +48,19 @@ def test_a_run_resumed_twice_saves_in_each_launch_what_the_next_goes_on_from(
     settings.feature.resume_at = [3, 5]
     launches = tmp_path / "launches"
     assert [one["checkpoint"] for one in configs(settings, tmp_path)] == [
-        {"save_at": [3], "export_at": [7], "resume_from": None},
-        {"save_at": [5], "export_at": []}
+        {"save_at": [2, 3], "export_at": [7], "resume_from": None},
+        {"save_at": [4, 5], "export_at": []}
         | {"resume_from": str(launches / "1_train" / "checkpoints" / "step_3")},
         {"save_at": [], "export_at": []}
         | {"resume_from": str(launches / "2_resume" / "checkpoints" / "step_5")},
     ]
+
+
+def test_a_resume_after_the_first_step_has_no_earlier_save(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.feature.resume_at = [1]
+    assert configs(settings, tmp_path)[0]["checkpoint"]["save_at"] == [1]
 
 
 def test_a_run_that_is_not_resumed_saves_nothing(settings: Settings, tmp_path: Path) -> None:

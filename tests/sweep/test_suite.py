@@ -83,8 +83,9 @@ def test_the_suite_of_parity_has_every_arch_in_one_process_and_in_two_layouts() 
 
 
 def test_the_nightly_is_34_launches_of_every_arch_in_two_layouts() -> None:
-    cases = [one.case for one in nightly()]
-    assert sum(estimates.launches(one)[0] for one in nightly()) == 34
+    matrix = [planned for planned in nightly() if planned.settings.variant is None]
+    cases = [planned.case for planned in matrix]
+    assert sum(estimates.launches(planned)[0] for planned in matrix) == 34
     assert len({case.id for case in cases}) == len(cases) == 32
     base = [case for case in cases if case.feature in ("base", "resume")]
     assert set(Counter(case.arch for case in base).values()) == {2}
@@ -99,11 +100,12 @@ def test_resume_all_resumes_every_arch_in_both_layouts() -> None:
 
 def test_choices_narrow_what_rows_say_and_add_what_they_leave_open() -> None:
     cases = narrowed("nightly", "arch=qwen3_moe,llama", "layout=cp4_ep4", "seed=1,2")
-    assert sorted(" ".join(one) for one in cases) == [
-        f"arch={arch} layout=cp4_ep4 feature={feature} seed={seed}"
+    assert [[word for word in case if "." not in word] for case in cases] == [
+        [f"arch={arch}", "layout=cp4_ep4", f"feature={feature}", f"seed={seed}"]
         for arch, feature in [("llama", "base"), ("qwen3_moe", "base"), ("qwen3_moe", "fullgraph")]
         for seed in "12"
     ]
+    assert all("optim.weight_decay=0.1" in case for case in cases)
 
 
 def test_a_value_that_is_no_choice_replaces_the_rows() -> None:
@@ -145,8 +147,19 @@ def test_two_suites_at_once_are_an_error() -> None:
 
 
 def test_a_key_that_only_some_rows_have_tells_cases_apart() -> None:
-    assert varying_keys([["arch=a", "+x=1"], ["arch=b"], ["arch=b", "+x=1"]]) == {"x"}
-    assert varying_keys([["arch=a", "x=1"], ["arch=b", "x=1"]]) == set()
+    assert varying_keys([["arch=a", "+x=1"], ["arch=b"], ["arch=b", "+x=1"]]) == {"": {"x"}}
+    assert varying_keys([["arch=a", "x=1"], ["arch=b", "x=1"]]) == {"": set()}
+
+
+def test_a_variants_name_stands_for_its_settings_in_an_id() -> None:
+    one = ["arch=llama", "layout=single"]
+    rich = [*one, "variant=rich", "optim.lr=1e-3", "optim.warmup_steps=2"]
+    combined = [one, [*rich, "seed=1"], [*rich, "seed=2"]]
+    cases = plan(combined, composed, Machine(), varying_keys(combined))
+    assert [case.case.id for case in cases] == [
+        "llama-single-base", "llama-single-base-rich-seed_1", "llama-single-base-rich-seed_2",
+    ]  # fmt: skip
+    assert cases[1].settings.optim.warmup_steps == 2
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "1", "a/b", "1/4/2", "-1/4"])
@@ -209,7 +222,8 @@ def compared_with(planned: list[Planned]) -> dict[str, str | None]:
 @given(st.integers(2, 9), st.randoms())
 def test_every_case_is_compared_in_a_shard_as_in_the_whole_suite(count: int, random: Any) -> None:
     whole = compared_with(nightly())
-    assert len([other for other in whole.values() if other]) == 32 - 13  # one of each arch has none
+    # one of each arch has none, and of those with settings of their own one
+    assert len([other for other in whole.values() if other]) == 32 - 13 + 1
     for part in parts(costs(random), count):
         assert compared_with(part) == {one.case.id: whole[one.case.id] for one in part}
 
