@@ -126,6 +126,8 @@ def _cell(used: Sequence[Any]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("suites", nargs="*", default=[*NIGHTS, "faults"], metavar="SUITE")
     main(parser.parse_args().suites)
