@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +22,7 @@ from sft.packing import packed_rows
 from sft.ranks import Ranks
 from sft.report import metrics
 from tests.nightly import representatives
+from tests.oracle.conftest import Torchrun
 
 OPTIM: dict[str, Any] = {
     "lr": 1e-4, "weight_decay": 0.1, "decay": "matrices", "warmup_steps": 1,
@@ -130,21 +128,23 @@ def test_the_trainers_documents_are_those_of_the_source(
 @pytest.mark.parametrize(
     "arch", representatives(tiny_models.names(), "qwen3_moe", "deepseek_v4", "qwen4_exp")
 )
-def test_one_process_of_every_architecture_agrees(arch: str, tmp_path: Path) -> None:
-    reported, figures = in_processes(arch, tmp_path, OPTIM, {})
+def test_one_process_of_every_architecture_agrees(
+    arch: str, tmp_path: Path, torchrun: Torchrun
+) -> None:
+    reported, figures = in_processes(torchrun, arch, tmp_path, OPTIM, {})
     assert_alike(reported, figures["steps"], KINKED if arch == "qwen4_exp" else {})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["qwen3_moe", "nemotron_h"])
-def test_ranks_that_share_sequences_agree(arch: str, tmp_path: Path) -> None:
+def test_ranks_that_share_sequences_agree(arch: str, tmp_path: Path, torchrun: Torchrun) -> None:
     layout = {"dp_shard": 2, "cp": 2, "ep": 4}
-    reported, figures = in_processes(arch, tmp_path, OPTIM, layout)
+    reported, figures = in_processes(torchrun, arch, tmp_path, OPTIM, layout)
     assert_alike(reported, figures["steps"])
 
 
 def in_processes(
-    arch: str, folder: Path, optim: dict[str, Any], layout: dict[str, int]
+    torchrun: Torchrun, arch: str, folder: Path, optim: dict[str, Any], layout: dict[str, int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What torchrun's ranks report of three steps, and what `python -m oracle` answers."""
     checkpoint = str(tiny_models.ensure(arch, "nano", 0))
@@ -154,14 +154,9 @@ def in_processes(
         "output_dir": str(folder),
     }))  # fmt: skip
     chosen.write_text(json.dumps(optim))
-    ranks = str(layout.get("dp_shard", 1) * layout.get("cp", 1))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
-    environment = os.environ | {"SWEEP_TAPS": str(folder / "taps"), "OMP_NUM_THREADS": "1"}
-    for argv in (
-        [*torchrun, "-m", "sft", str(config)],
-        ["-m", "oracle", checkpoint, str(folder / "taps"), "--settings", str(chosen),
-         "--reported", str(folder / "metrics.jsonl"), "--out", str(folder / "oracle.json")],
-    ):  # fmt: skip
-        done = subprocess.run([sys.executable, *argv], env=environment, capture_output=True)
-        assert done.returncode == 0, done.stderr.decode()[-2000:]
+    ranks = layout.get("dp_shard", 1) * layout.get("cp", 1)
+    torchrun(ranks, "sft", str(config), SWEEP_TAPS=str(folder / "taps"), OMP_NUM_THREADS="1")
+    asked = [checkpoint, str(folder / "taps"), "--settings", str(chosen)]
+    files = ["--reported", str(folder / "metrics.jsonl"), "--out", str(folder / "oracle.json")]
+    torchrun(1, "oracle", *asked, *files, OMP_NUM_THREADS="1")
     return metrics.read(folder), json.loads((folder / "oracle.json").read_text())
