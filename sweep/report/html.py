@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweep.case.labels import Case
 from sweep.report.looks import LOOKS
 from sweep.report.matrix import NOT_RUN, Matrix, file_link, matrix
 from sweep.report.result import Result, curves_address, short
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATE = "matrix.html.jinja"
 VERSIONS = ("torch", "transformers", "trainer-sweep", "git_sha", "python", "device", "host")
@@ -24,6 +28,21 @@ def page(
     about: Mapping[str, str] | None = None,
 ) -> str:
     """The whole page; text from trainers and configuration is escaped."""
+    whole = matrix(results, missing)
+    against = [result for result in results if result.message]
+    anchors = {result.case.id: f"case-{number}" for number, result in enumerate(against, start=1)}
+    return _template().render(
+        sweep_id=sweep_id, matrix=whole, date=_date(results), versions=_versions(results, about),
+        looks=_looks(whole), looks_of=lambda result: LOOKS[result.judgement.verdict],
+        link=file_link, served=_served(results), anchors=anchors,
+        curves=lambda result: curves_address(result, results), name=_worst,
+        against=against,
+    )  # fmt: skip
+
+
+@cache
+def _template() -> Template:
+    """The page, compiled once a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -31,16 +50,7 @@ def page(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["shown"] = short
-    whole = matrix(results, missing)
-    against = [result for result in results if result.message]
-    anchors = {result.case.id: f"case-{number}" for number, result in enumerate(against, start=1)}
-    return environment.get_template(TEMPLATE).render(
-        sweep_id=sweep_id, matrix=whole, date=_date(results), versions=_versions(results, about),
-        looks=_looks(whole), looks_of=lambda result: LOOKS[result.judgement.verdict],
-        link=file_link, served=_served(results), anchors=anchors,
-        curves=lambda result: curves_address(result, results), name=_worst,
-        against=against,
-    )  # fmt: skip
+    return environment.get_template(TEMPLATE)
 
 
 def _looks(whole: Matrix) -> list[dict[str, Any]]:
