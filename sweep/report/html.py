@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ TEMPLATE = "matrix.html.jinja"
 VERSIONS = ("torch", "transformers", "trainer-sweep", "git_sha", "python", "device", "host")
 
 
+@cache
 def templates(*folders: Path) -> Environment:
-    """Our templates, and those in other folders; what they are given is escaped."""
+    """Our templates, and those in other folders, compiled once; what they are given is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

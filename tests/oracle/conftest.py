@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,30 @@ from typing import Any
 import pytest
 import torch
 
+from sweep.run import warm
+from tests.sweep.waiting import until
+
 Write = Callable[..., Path]
+Torchrun = Callable[..., None]
+MINUTES = 10
+
+
+@pytest.fixture(scope="session")
+def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Torchrun]:
+    """A function that runs torchrun's ranks, forked from a process that has torch imported."""
+    log = tmp_path_factory.mktemp("torchrun") / "server.log"
+    server = warm.Server([sys.executable, "-P", "-m", "sft.warm.server"], os.environ, log)
+
+    def run(ranks: int, *module: str, **environment: str) -> None:
+        argv = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                str(ranks), "-m", *module]  # fmt: skip
+        said = log.with_name(f"{module[0]}.log")
+        started = warm.Forked(server.address, argv, {**os.environ, **environment}, said)
+        until(lambda: started.poll() is not None, f"{module[0]} ends", 60.0 * MINUTES)
+        assert started.returncode == 0, said.read_text()[-2000:]
+
+    yield run
+    server.stop()
 
 
 @pytest.fixture

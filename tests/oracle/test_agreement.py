@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +22,13 @@ from sft.packing import packed_rows
 from sft.ranks import Ranks
 from sft.report import metrics
 from tests.nightly import representatives
+from tests.oracle.conftest import Torchrun
 
 OPTIM: dict[str, Any] = {
     "lr": 1e-4, "weight_decay": 0.1, "decay": "matrices", "warmup_steps": 1,
 }  # fmt: skip
 BALANCED = OPTIM | {"aux_loss_coef": 0.01, "router_bias_rate": 1e-3}
+STEEP = OPTIM | {"lr": 1e-2}
 pytestmark = pytest.mark.usefixtures("one_thread")
 LOSS, GRAD_NORM = 5e-7, 1e-5
 KINKED = {"grad_norm": 1e-3, "embedding": 1e-2}  # qwen4_exp's n-gram gate (docs/parity.md)
@@ -50,6 +49,13 @@ def train(
     )
     Trainer(config, Ranks(0, 1, torch.device("cpu"))).run()
     return metrics.read(folder), batches.read([folder / "taps"])
+
+
+@pytest.fixture(scope="module")
+def steep(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Steps]:
+    """What the trainer reports of, and shows in, three large steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        return train("llama", tmp_path_factory.mktemp("steep"), patch, STEEP, rows=2)
 
 
 def compute(arch: str, trained: Steps, optim: dict[str, Any]) -> list[dict[str, Any]]:
@@ -95,12 +101,16 @@ def test_one_process_agrees(
     ],
 )  # fmt: skip
 def test_another_optimizer_is_seen(
-    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], steep: tuple[list[dict[str, Any]], Steps]
 ) -> None:
-    reported, trained = train("llama", tmp_path, monkeypatch, OPTIM | {"lr": 1e-2}, rows=2)
-    assert_alike(reported, compute("llama", trained, OPTIM | {"lr": 1e-2}))
+    reported, trained = steep
     with pytest.raises(AssertionError):
-        assert_alike(reported, compute("llama", trained, OPTIM | {"lr": 1e-2} | changes))
+        assert_alike(reported, compute("llama", trained, STEEP | changes))
+
+
+def test_the_same_optimizer_agrees_there(steep: tuple[list[dict[str, Any]], Steps]) -> None:
+    reported, trained = steep
+    assert_alike(reported, compute("llama", trained, STEEP))
 
 
 def test_documents_in_another_order_give_the_same_figures_to_the_bit(
@@ -130,21 +140,23 @@ def test_the_trainers_documents_are_those_of_the_source(
 @pytest.mark.parametrize(
     "arch", representatives(tiny_models.names(), "qwen3_moe", "deepseek_v4", "qwen4_exp")
 )
-def test_one_process_of_every_architecture_agrees(arch: str, tmp_path: Path) -> None:
-    reported, figures = in_processes(arch, tmp_path, OPTIM, {})
+def test_one_process_of_every_architecture_agrees(
+    arch: str, tmp_path: Path, torchrun: Torchrun
+) -> None:
+    reported, figures = in_processes(torchrun, arch, tmp_path, OPTIM, {})
     assert_alike(reported, figures["steps"], KINKED if arch == "qwen4_exp" else {})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["qwen3_moe", "nemotron_h"])
-def test_ranks_that_share_sequences_agree(arch: str, tmp_path: Path) -> None:
+def test_ranks_that_share_sequences_agree(arch: str, tmp_path: Path, torchrun: Torchrun) -> None:
     layout = {"dp_shard": 2, "cp": 2, "ep": 4}
-    reported, figures = in_processes(arch, tmp_path, OPTIM, layout)
+    reported, figures = in_processes(torchrun, arch, tmp_path, OPTIM, layout)
     assert_alike(reported, figures["steps"])
 
 
 def in_processes(
-    arch: str, folder: Path, optim: dict[str, Any], layout: dict[str, int]
+    torchrun: Torchrun, arch: str, folder: Path, optim: dict[str, Any], layout: dict[str, int]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What torchrun's ranks report of three steps, and what `python -m oracle` answers."""
     checkpoint = str(tiny_models.ensure(arch, "nano", 0))
@@ -154,14 +166,9 @@ def in_processes(
         "output_dir": str(folder),
     }))  # fmt: skip
     chosen.write_text(json.dumps(optim))
-    ranks = str(layout.get("dp_shard", 1) * layout.get("cp", 1))
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
-    environment = os.environ | {"SWEEP_TAPS": str(folder / "taps"), "OMP_NUM_THREADS": "1"}
-    for argv in (
-        [*torchrun, "-m", "sft", str(config)],
-        ["-m", "oracle", checkpoint, str(folder / "taps"), "--settings", str(chosen),
-         "--reported", str(folder / "metrics.jsonl"), "--out", str(folder / "oracle.json")],
-    ):  # fmt: skip
-        done = subprocess.run([sys.executable, *argv], env=environment, capture_output=True)
-        assert done.returncode == 0, done.stderr.decode()[-2000:]
+    ranks = layout.get("dp_shard", 1) * layout.get("cp", 1)
+    torchrun(ranks, "sft", str(config), SWEEP_TAPS=str(folder / "taps"), OMP_NUM_THREADS="1")
+    asked = [checkpoint, str(folder / "taps"), "--settings", str(chosen)]
+    files = ["--reported", str(folder / "metrics.jsonl"), "--out", str(folder / "oracle.json")]
+    torchrun(1, "oracle", *asked, *files, OMP_NUM_THREADS="1")
     return metrics.read(folder), json.loads((folder / "oracle.json").read_text())

@@ -43,6 +43,13 @@ def ask(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.mark.slow
+def test_transformers_by_itself_calls_it(
+    ask: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    assert "the kernel was called" in ask("-c", BY_ITSELF).stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["oracle", "oracle.export"])
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_kernel_that_is_installed_is_not_used(
@@ -52,8 +59,6 @@ def test_a_kernel_that_is_installed_is_not_used(
     program: str,
     is_loaded: bool,
 ) -> None:
-    unasked = ask("-c", BY_ITSELF)  # what transformers does by itself
-    assert "the kernel was called" in unasked.stderr
     how = ("-c", LOADED_BEFORE.format(program)) if is_loaded else ("-m", program)
     checkpoint = str(tiny_models.ensure("qwen3_5_dense", "nano", 0))
     more = [checkpoint, "--after", "0"] if program == "oracle.export" else []

@@ -23,6 +23,7 @@ from sft.loop import Trainer
 from sft.ranks import Ranks
 from sft.report.metrics import read as records
 from sft.warm import launch
+from tests.nightly import representatives
 from tests.sweep.confs import limits
 
 Records = list[dict[str, Any]]
@@ -354,7 +355,7 @@ def test_a_checkpoint_of_two_layers_does_not_go_into_a_model_of_one(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm_ranks")
-@pytest.mark.parametrize("arch", ["qwen3_moe", "glm_moe_dsa"])
+@pytest.mark.parametrize("arch", representatives(["qwen3_moe", "glm_moe_dsa"], "qwen3_moe"))
 def test_sharded_state_comes_back_and_can_go_to_another_layout(
     arch: str, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:

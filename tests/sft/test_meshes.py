@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,15 +27,17 @@ from sft.config import Config, LayoutConfig, ModelConfig
 from sft.optimizer import make_optimizer
 from sft.ranks import Ranks
 from sft.report import bits, gradients, shards
+from tests.nightly import representatives
 
-RANKS = 8
+EVERY = tuple(range(2, 9))  # numbers of ranks
+SOME = (4, 6)  # of which ep divides both ways, evenly and not
 CPU = torch.device("cpu")
 MAX_NORM = 0.5
 
 
-def meshes() -> list[tuple[int, int]]:
+def meshes(worlds: Sequence[int] = EVERY) -> list[tuple[int, int]]:
     """(ranks, ep): tensors lie over all ranks alike, however many share a sequence."""
-    return [(n, ep) for n in range(2, RANKS + 1) for ep in range(1, n + 1) if n % ep == 0]
+    return [(n, ep) for n in worlds for ep in range(1, n + 1) if n % ep == 0]
 
 
 def experts_of(world: int, ep: int) -> int:
@@ -117,11 +120,13 @@ def check_checkpoint(model: nn.Module, ranks: Ranks, place: Path) -> None:
         check_values(model, optimizer)
 
 
-def each_mesh(rank: int, port: int, folder: Path, expected: dict[int, dict[str, float]]) -> None:
+def each_mesh(
+    rank: int, port: int, worlds: Sequence[int], folder: Path, expected: dict[int, dict[str, float]]
+) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     store = dist.TCPStore("127.0.0.1", port)
-    for number, (world, ep) in enumerate(meshes()):
+    for number, (world, ep) in enumerate(meshes(worlds)):
         if rank >= world:
             continue
         os.environ["WORLD_SIZE"] = str(world)
@@ -146,9 +151,12 @@ def test_how_tensors_lie_depends_on_the_ranks_and_not_on_who_shares_a_sequence()
 
 
 @pytest.mark.slow
-def test_norms_and_checkpoints_on_every_mesh_are_those_of_one_process(tmp_path: Path) -> None:
-    counts = {experts_of(world, ep) for world, ep in meshes()}
+@pytest.mark.parametrize("worlds", representatives([SOME, EVERY], SOME))
+def test_norms_and_checkpoints_on_every_mesh_are_those_of_one_process(
+    worlds: Sequence[int], tmp_path: Path
+) -> None:
+    counts = {experts_of(world, ep) for world, ep in meshes(worlds)}
     expected = {experts: write_model(experts, tmp_path / str(experts)) for experts in counts}
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    arguments = (store.port, tmp_path, expected)
-    mp.start_processes(each_mesh, args=arguments, nprocs=RANKS, start_method="forkserver")
+    arguments = (store.port, worlds, tmp_path, expected)
+    mp.start_processes(each_mesh, args=arguments, nprocs=max(worlds), start_method="forkserver")

@@ -97,7 +97,7 @@ def test_a_writer_imports_mlflow_in_a_thread_before_there_is_anything_to_record(
     imported: list[tuple[str, str | None]] = []
     over = threading.Event()
 
-    def note(self: Location) -> None:
+    def note(_self: Location) -> None:
         variable = os.environ.get("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
         imported.append((threading.current_thread().name, variable))
         over.set()

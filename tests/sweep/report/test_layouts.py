@@ -17,9 +17,7 @@ from tests.sweep.report.conftest import MakeResult
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "arch", representatives(tiny_models.names(), "llama", "qwen3_moe", "deepseek_v4")
-)
+@pytest.mark.parametrize("arch", representatives(tiny_models.names(), "llama", "qwen3_moe"))
 def test_layouts_agree_with_one_process_on_losses_and_gradients(arch: str, tmp_path: Path) -> None:
     ended = sweep("-m", "suite=parity", f"arch={arch}", f"outputs={tmp_path}", seconds=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr
