@@ -82,7 +82,7 @@ def test_it_gives_the_same_verdict(tmp_path: Path) -> None:
 
 FAILING = """
 import json, pathlib, sys
-folder, steps, first, mode = sys.argv[1:]
+folder, steps, first, mode = sys.argv[1:5]
 mode, off, cpu = pathlib.Path(mode).read_text(), 0.0, 1.0
 if mode == "exit":
     raise SystemExit("out of cheese")
