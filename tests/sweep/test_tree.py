@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from sweep.provenance import ROOT
 from sweep.run import origin
 from sweep.schema import LayoutConf, Settings, trainer_confs
 from sweep.trainers import tree
+from sweep.trainers.sft import SftTrainer
+from sweep.trainers.understood import keys, understood
 from tests.sweep.planning import planned
 from tests.sweep.revisions import git, history
 
@@ -163,3 +166,63 @@ def test_a_sweep_is_narrowed_to_cases(named: list[str], ids: list[str]) -> None:
     assert [case.case.id for case in _named(cases, named)] == ids
     with pytest.raises(RequestError, match="there is no case llama-single-non; did you mean"):
         _named(cases, ["llama-single-non"])
+
+
+THEN = """
+from dataclasses import dataclass, field
+
+
+@dataclass
+class OptimConfig:
+    lr: float = 1e-3
+
+
+@dataclass
+class Config:
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    steps: int = 5
+"""
+
+
+def test_an_earlier_trainer_is_told_what_it_understands(tmp_path: Path) -> None:
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "config.py").write_text(THEN)
+    config: dict[str, Any] = {
+        "optim": {"lr": 1e-4, "decay": "matrices", "weight_decay": 0.0},
+        "checkpoint": {"save_at": [], "export_at": [4], "resume_from": None},
+        "choices": {"keep": True},
+        "steps": 8,
+        "profile_step": 0,
+    }
+    assert understood(config, tmp_path) == {"optim": {"lr": 1e-4}, "steps": 8}
+
+
+def test_what_an_earlier_trainer_would_do_otherwise_is_still_asked_of_it(tmp_path: Path) -> None:
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "config.py").write_text(THEN)
+    config: dict[str, Any] = {
+        "optim": {"lr": 1e-4, "decay": "all"},
+        "checkpoint": {"save_at": [5], "export_at": []},
+        "fault": "dead_model",
+        "steps": 8,
+    }
+    left = understood(config, tmp_path)
+    assert left["optim"] == {"lr": 1e-4, "decay": "all"}
+    assert left["checkpoint"] == {"save_at": [5]}
+    assert left["fault"] == "dead_model"
+    assert understood(config, tmp_path / "nothing") == config
+
+
+def test_todays_trainer_understands_all_that_it_is_told(tmp_path: Path) -> None:
+    made = built_in(tmp_path)
+    trainer = trainers.of(made)
+    assert isinstance(trainer, SftTrainer)
+    config = trainer.config(made, trainer.launches(made)[0], tmp_path, tmp_path)
+    asked = {
+        f"{key}.{name}"
+        for key, values in config.items()
+        if isinstance(values, dict)
+        for name in values
+    }
+    assert asked <= set(keys(ROOT))
+    assert understood(config, ROOT) == config
