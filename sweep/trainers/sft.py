@@ -29,7 +29,7 @@ from sweep.trainers.base import (
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 from sweep.trainers.tree import moved
-from sweep.trainers.understood import understood
+from sweep.trainers.understood import EXPORTS, keys, understood
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
@@ -119,8 +119,11 @@ class SftTrainer(ModuleTrainer):
         own = {"decay": settings.optim.decay.value}
         return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
-    def export(self, settings: Settings, directory: Path) -> Path:
-        """In a folder for each step."""
+    def export(self, settings: Settings, directory: Path) -> Path | None:
+        """In a folder for each step; nowhere at a commit that could not yet."""
+        conf = settings.trainer
+        if conf.tree is not None and EXPORTS not in keys(Path(conf.project or conf.tree)):
+            return None
         return directory / "exports" / f"step_{settings.steps - 1}"
 
 

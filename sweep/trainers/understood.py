@@ -15,7 +15,8 @@ from typing import Any
 from sweep.provenance import ROOT
 
 SOURCE = Path("sft") / "config.py"
-BESIDES = ("checkpoint.export_at", "choices.keep")
+EXPORTS = "checkpoint.export_at"
+BESIDES = (EXPORTS, "choices.keep")
 Keys = dict[str, Any]  # `optim.lr` -> its default; UNKNOWN where that cannot be read
 UNKNOWN = object()
 

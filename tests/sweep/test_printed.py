@@ -52,7 +52,7 @@ RECORDED = {
 """Run where a nightly is recorded, with the exit code."""
 RESUMED = "python -m sweep -m resume_sweep=latest"
 SHORT = {
-    "python -m sweep --help shows examples": "usage",
+    "python -m sweep --help shows examples": "exit code",
     "python -m sweep arch=llama layout=single --cfg job": "llama",
     "python -m sft.faults": "dead_model",
     "python -m sft.faults lists them": "dead_model",

@@ -195,6 +195,9 @@ def test_an_earlier_trainer_is_told_what_it_understands(tmp_path: Path) -> None:
         "profile_step": 0,
     }
     assert understood(config, tmp_path) == {"optim": {"lr": 1e-4}, "steps": 8}
+    made = built_in(tmp_path, tree=str(tmp_path))
+    assert trainers.of(made).export(made, tmp_path) is None, "it cannot export yet"
+    assert trainers.of(made).export(built_in(tmp_path), tmp_path) is not None
 
 
 def test_what_an_earlier_trainer_would_do_otherwise_is_still_asked_of_it(tmp_path: Path) -> None:
