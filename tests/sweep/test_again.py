@@ -171,6 +171,20 @@ def test_each_kind_of_failure_is_seen_again(tmp_path: Path, mode: str) -> None:
         assert seen, second.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_what_the_oracle_says_is_said_again(tmp_path: Path) -> None:
+    said = r"oracle: step 1: loss is [^;]*"
+    words = ["arch=llama", "layout=single", "feature=none", "fault=logits_scaled"]
+    first = sweep("-m", *words, f"outputs={tmp_path / 'outputs'}")
+    assert first.returncode == 1, first.stdout + first.stderr
+    (command,) = re.findall(r"^ *again +(python .*)$", first.stdout, re.MULTILINE)
+    second = sweep(*shlex.split(command)[3:])
+    assert second.returncode == 1
+    messages = re.findall(said, flat(first.stdout))
+    assert messages == re.findall(said, flat(second.stdout)) != []
+
+
 def flat(text: str) -> str:
     return re.sub(r"\n {4,}", " ", text)
 
