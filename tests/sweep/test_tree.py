@@ -136,7 +136,7 @@ def test_another_interpreter_finds_our_modules_and_none_of_our_packages(tmp_path
     command = trainer.command(made, trainer.launches(made)[0], tmp_path / "launch", tmp_path)
     assert command.argv[0] == "/other/python"
     code = Path(command.env["PYTHONPATH"])
-    assert sorted(path.name for path in code.iterdir()) == ["hf_sft", "sft", "sweep_taps.py"]
+    assert sorted(path.stem for path in code.iterdir()) == ["hf_sft", "sft", "sweep_taps"]
     assert all(path.exists() for path in code.iterdir())
     assert trainer.server(made) is None
 

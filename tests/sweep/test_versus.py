@@ -132,10 +132,9 @@ def test_the_built_in_trainer_is_compared_in_two_trees(tmp_path: Path) -> None:
     """As printed, in a repository with a copy of it; its next version has twice the rate."""
     repo = tmp_path / "copy"
     history(repo, [{"README": "A copy of the built-in trainer."}])
-    for name in ("sft", "sweep_taps.py"):
-        place = ROOT / name
+    for place in (ROOT / "sft", *ROOT.glob("sweep_taps*")):
         copy = shutil.copytree if place.is_dir() else shutil.copy
-        copy(place, repo / name)
+        copy(place, repo / place.name)
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "--message", "copied")
     git(repo, "checkout", "--quiet", "-b", "change")
