@@ -37,6 +37,7 @@ USAGE = Usage(
         Argument("repo", "the repository, if it is not that of the trainer's code", optional=True),
         Argument("package", "bisect this package's releases instead of commits", optional=True),
         Argument("wheels", "a folder with its wheels; without it pip's index", optional=True),
+        Argument("timeout", "seconds that a launch may take; else as in its sweep", optional=True),
         Argument("check", "the check that fails, an advisory one too; else any", optional=True),
         Argument("sweep", "the sweep that has the case; latest: the last that has it", "latest"),
         OUTPUTS,
@@ -48,12 +49,12 @@ def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Search, print what was found, and return the exit code; raises RequestError."""
     ready(conf)
     _check(values)
-    outputs = Path(values["outputs"])
+    outputs, timeout = Path(values["outputs"]), _timeout(values)
     planned = of_sweep.find(outputs, values["case"], values["sweep"])
     searching = _commits if "package" not in values else _releases
     with watched(), searching(values, planned) as (tree, good, bad, more):
         trial = of_sweep.trial(planned, outputs, conf, values.get("check"))
-        search = Search(trial.model_copy(update=dict(more)), tree)
+        search = Search(trial.model_copy(update={**more, "timeout": timeout}), tree)
         search.trial.write()
         search.check_ends(good, bad)
         found = search.run(good, bad)
@@ -62,7 +63,7 @@ def main(values: dict[str, str], conf: ConfDirs) -> int:
     return 0 if found.first else 1
 
 
-Range = tuple[Path, str, str, Mapping[str, str]]
+Range = tuple[Path, str, str, Mapping[str, object]]
 """A folder in which to check out, the good commit, the bad one, and what a trial is told more."""
 
 
@@ -105,6 +106,10 @@ def _releases(values: Mapping[str, str], planned: Sequence[Planned]) -> Iterator
         bad = git.resolved(tree, "HEAD", "bad")
         more = {"package": package, **({"wheels": wheels} if wheels else {})}
         yield tree, good, bad, more
+
+
+def _timeout(values: Mapping[str, str]) -> float | None:
+    return arguments.seconds("timeout", values["timeout"]) if "timeout" in values else None
 
 
 def _check(values: Mapping[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +36,7 @@ def main(values: dict[str, str], conf: ConfDirs) -> int:
     """Collect, report, and return the exit code: 3 while cases run and none has failed."""
     if values["wait"] not in ("true", "false"):
         raise RequestError(f"wait={values['wait']}: say true or false")
-    grace = _seconds(values["grace"])
+    grace = arguments.seconds("grace", values["grace"])
     sweep_folder = folder.find(Path(values["outputs"]), values["sweep"])
     jobs = read_jobs(sweep_folder)
     if not jobs:
@@ -82,16 +81,6 @@ def _follow(session: Session, follower: Follower, wait: bool) -> None:
             follower.run_ended()
     finally:
         session.leave()  # even if interrupted: the jobs go on
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise RequestError(f"grace={text}: say a number of seconds")
-    return seconds
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ complaints spoke of options (`--base`) that nobody types.
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -115,6 +116,17 @@ def run(
         if isinstance(error, SystemExit):
             raise
         return _complain(usage, *told(error))
+
+
+def seconds(name: str, text: str) -> float:
+    """The number of seconds that an argument says; raises RequestError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise RequestError(f"{name}={text}: say a number of seconds")
+    return value
 
 
 def _default(argument: Argument) -> str:

@@ -31,11 +31,14 @@ print(json.dumps([p for p in sys.path if p and p not in std and "lib-dynload" no
 
 
 def known(package: str, wheels: str | None, python: str) -> list[Version]:
-    """Its releases, the oldest first: of a folder of wheels, or of the index that pip asks."""
+    """Its releases, the oldest first: of a folder of wheels, or of the index that pip asks.
+
+    Without pre-releases, where there are others.
+    """
     found = _in_folder(package, Path(wheels)) if wheels else _in_index(package, python)
     if not found:
         raise RequestError(f"package={package}: no release of it in {wheels or 'the index'}")
-    return sorted(set(found))
+    return sorted({one for one in found if not one.is_prerelease} or set(found))
 
 
 def between(releases: Sequence[Version], package: str, good: str, bad: str) -> list[Version]:

@@ -48,6 +48,7 @@ class Trial(BaseModel):
     project: str | None = None  # where the trainer's code is, which tree has instead
     config_dir: str | None = None
     check: str | None = None
+    timeout: float | None = None  # seconds of a launch; None: as planned
     package: str | None = None
     wheels: str | None = None
     python: str  # the interpreter of the trainer's environment
@@ -104,6 +105,9 @@ class Trial(BaseModel):
         settings = replace(
             file.settings, outputs=str(folder.parent), sweep_id=folder.name, trainer=trainer
         )
+        if self.timeout is not None:
+            limited = replace(settings.launch, timeout_seconds=self.timeout)
+            settings = replace(settings, launch=limited)
         config_dir = self.config_dir or file.config_dir
         return replace(file, settings=settings, config_dir=config_dir)
 

@@ -17,7 +17,7 @@ from sweep.trainers.base import Command, Launch, Trainer, torchrun
 
 # The folder that the sweep is started in may have an sft/ of its own.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-PARTS = ("sft", "hf_sft", "sweep_taps.py")
+PARTS = ("sft", "hf_sft", "sweep_taps")
 """What an interpreter of the trainer's own must find of this project."""
 
 
@@ -79,6 +79,7 @@ def _elsewhere(settings: Settings, directory: Path) -> dict[str, str]:
         return env
     code = directory / "code"
     code.mkdir(exist_ok=True)
-    for name in PARTS:
-        (code / name).symlink_to(provenance.ROOT / name)
+    for path in provenance.ROOT.iterdir():
+        if path.stem in PARTS and (path.is_dir() or path.suffix == ".py"):
+            (code / path.name).symlink_to(path)
     return env | {"PYTHONPATH": str(code)}

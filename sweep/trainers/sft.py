@@ -29,6 +29,7 @@ from sweep.trainers.base import (
 from sweep.trainers.module import ModuleTrainer
 from sweep.trainers.template import SWITCHES
 from sweep.trainers.tree import moved
+from sweep.trainers.understood import EXPORTS, keys, understood
 
 KERNELS = ("attention", "linear_attention")
 MEMORY = (*(key for key in SWITCHES if key not in KERNELS), "compile_backend")
@@ -72,7 +73,16 @@ class SftTrainer(ModuleTrainer):
     def config(
         self, settings: Settings, launch: Launch, directory: Path, model: Path | None
     ) -> dict[str, Any]:
-        """Its settings, in its own words."""
+        """Its settings, in its own words; of another commit, as far as it has them."""
+        config = self._config(settings, launch, directory, model)
+        conf = settings.trainer
+        if conf.tree is None:
+            return config
+        return understood(config, Path(conf.project or conf.tree))
+
+    def _config(
+        self, settings: Settings, launch: Launch, directory: Path, model: Path | None
+    ) -> dict[str, Any]:
         feature, optim = (plain(settings)[key] for key in ("feature", "optim"))
         layout = settings.layout
         return {
@@ -109,8 +119,11 @@ class SftTrainer(ModuleTrainer):
         own = {"decay": settings.optim.decay.value}
         return definitions.of_case(settings) | definitions.of_our_data(settings) | own
 
-    def export(self, settings: Settings, directory: Path) -> Path:
-        """In a folder for each step."""
+    def export(self, settings: Settings, directory: Path) -> Path | None:
+        """In a folder for each step; nowhere at a commit that could not yet."""
+        conf = settings.trainer
+        if conf.tree is not None and EXPORTS not in keys(Path(conf.project or conf.tree)):
+            return None
         return directory / "exports" / f"step_{settings.steps - 1}"
 
 

@@ -82,7 +82,7 @@ def test_it_gives_the_same_verdict(tmp_path: Path) -> None:
 
 FAILING = """
 import json, pathlib, sys
-folder, steps, first, mode = sys.argv[1:]
+folder, steps, first, mode = sys.argv[1:5]
 mode, off, cpu = pathlib.Path(mode).read_text(), 0.0, 1.0
 if mode == "exit":
     raise SystemExit("out of cheese")
@@ -169,6 +169,20 @@ def test_each_kind_of_failure_is_seen_again(tmp_path: Path, mode: str) -> None:
         seen = re.findall(kind.said, flat(second.stdout))
         assert {without_sweep(one) for one in seen} <= {without_sweep(one) for one in messages}
         assert seen, second.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_what_the_oracle_says_is_said_again(tmp_path: Path) -> None:
+    said = r"oracle: step 1: loss is [^;]*"
+    words = ["arch=llama", "layout=single", "feature=none", "fault=logits_scaled"]
+    first = sweep("-m", *words, f"outputs={tmp_path / 'outputs'}")
+    assert first.returncode == 1, first.stdout + first.stderr
+    (command,) = re.findall(r"^ *again +(python .*)$", first.stdout, re.MULTILINE)
+    second = sweep(*shlex.split(command)[3:])
+    assert second.returncode == 1
+    messages = re.findall(said, flat(first.stdout))
+    assert messages == re.findall(said, flat(second.stdout)) != []
 
 
 def flat(text: str) -> str:

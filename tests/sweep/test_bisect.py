@@ -104,6 +104,16 @@ def test_what_could_not_run_before_the_first_bad_commit_may_be_it(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_commit_that_hangs_cannot_run(tmp_path: Path) -> None:
+    hangs = "import time; time.sleep(600)\nOFF = 0.5"
+    _, shas, outputs = small(tmp_path, RIGHT, RIGHT, hangs, WRONG)
+    found = command("bisect", f"case={CASE}", f"good={shas[0]}", "timeout=4", f"outputs={outputs}")
+    assert found.returncode == 1, found.stderr
+    assert "cannot run  exit: train: still running at the limit of 4 s" in found.stderr
+    assert f"\n  {shas[2][:9]}\n" in found.stdout
+
+
+@pytest.mark.slow
 def test_a_crash_can_be_what_is_searched_for(tmp_path: Path) -> None:
     other = "import no_such_module"
     _, shas, outputs = small(tmp_path, RIGHT, other, WRONG, RIGHT, CRASHES, CRASHES)
@@ -146,6 +156,7 @@ def test_ends_that_are_not_what_they_are_said_to_be_are_one_line(
         (["repo={outputs}"], "repo={outputs}: no git repository"),
         (["wheels=w"], "say which package=NAME"),
         (["package=a", "repo=b"], "say one"),
+        (["timeout=soon"], "timeout=soon: say a number of seconds"),
         (["package=a", "wheels={outputs}/none"], "no such folder"),
         (["package=a", "wheels={outputs}"], "package=a: no release of it in"),
         (["sweep=none"], "no sweep none in"),
@@ -203,9 +214,9 @@ def test_interrupted_it_leaves_no_worktree_and_no_process(
         text=True,
     )
     running = lambda: [line for line in processes_of(outputs) if "train.py" in line]  # noqa: E731
-    until(running, "the trainer runs")
+    until(running, "the trainer runs", 120)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in said
     assert state(repo) == before
@@ -361,7 +372,8 @@ def test_the_first_bad_release_is_found_in_a_folder_of_wheels(tmp_path: Path, wh
 
 
 def test_releases_are_ordered_as_versions_and_may_be_searched_backwards(wheels: Path) -> None:
-    known = releases.known("tiny_rates".replace("_", ""), str(wheels), sys.executable)
+    wheel(wheels, "1.8rc1", RIGHT)  # left out
+    known = releases.known(PACKAGE, str(wheels), sys.executable)
     assert [str(one) for one in known] == ["0.9", "1.0", "1.1", "1.2", "1.5", "1.10", "1.11", "2.0"]
     chosen = releases.between(known, PACKAGE, "1.1", "1.10")
     assert [str(one) for one in chosen] == ["1.1", "1.2", "1.5", "1.10"]

@@ -228,7 +228,7 @@ def test_a_case_keeps_the_folder_that_it_was_composed_with(
 
 ENTRY_POINTS = (  # what a person, torchrun or Slurm starts
     "__init__.py", "__main__.py", "cli/", "baseline.py", "slurm/nodes.py", "store/guard.py",
-    "run/supervisor.py",
+    "run/supervisor.py", "revisions/probe.py", "versus.py",
 )  # fmt: skip
 
 

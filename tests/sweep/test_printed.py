@@ -22,7 +22,7 @@ from sweep.session.driver import Session
 from sweep.store import Location, Writer
 from tests.sweep.commands import ROOT
 from tests.sweep.printed import SPELLED, made, printed
-from tests.sweep.recording import night
+from tests.sweep.recording import ended, night
 from tests.sweep.revisions import TRAINER, git, history, planned_sweep, words_for
 
 ON_SLURM = (
@@ -47,14 +47,12 @@ RECORDED = {
     "python -m sweep.baseline unpin experiment=nightly": 0,
     "python -m sweep.compare base=previous head=latest experiment=nightly": 0,
     "python -m sweep.judge sweep=latest experiment=nightly": 0,
-    "python -m sweep.calibrate suite=resume_calibration": None,
     "python -m sweep.collect sweep=latest": 2,  # that sweep was not submitted to Slurm
-    "python -m sweep -m resume_sweep=latest": 0,
-    "MLFLOW_TRACKING_URI=http://server:5000 python -m sweep.sync outputs=outputs": None,
 }
-"""Run where a nightly is recorded, with the exit code; None: it takes minutes, or another host."""
+"""Run where a nightly is recorded, with the exit code."""
+RESUMED = "python -m sweep -m resume_sweep=latest"
 SHORT = {
-    "python -m sweep --help shows examples": "usage",
+    "python -m sweep --help shows examples": "exit code",
     "python -m sweep arch=llama layout=single --cfg job": "llama",
     "python -m sft.faults": "dead_model",
     "python -m sft.faults lists them": "dead_model",
@@ -63,6 +61,9 @@ SHORT = {
 }
 """Run as printed; what their output has."""
 RUN_BY = {
+    "test_printed.py::test_what_to_go_on_with_runs_as_printed": [RESUMED],
+    "test_calibrate.py": ["python -m sweep.calibrate suite=resume_calibration"],
+    "test_sync.py": ["MLFLOW_TRACKING_URI=http://server:5000 python -m sweep.sync outputs=outputs"],
     "test_printed.py::test_the_example_of_bisect_runs": [BISECT],
     "test_versus.py::test_the_built_in_trainer_is_compared_in_two_trees": [
         "python -m sweep.versus base=main suite=smoke"
@@ -199,11 +200,12 @@ def test_commands_on_what_is_recorded_run_as_printed(
 ) -> None:
     for day in (1, 2):
         night(outputs, day, make_facts())
+    for folder in outputs.glob("2*"):
+        ended(folder)
     for command, code in RECORDED.items():
-        if code is not None:
-            done = run(command, outputs.parent)
-            assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
-            assert "Traceback" not in done.stderr
+        done = run(command, outputs.parent)
+        assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
@@ -250,9 +252,10 @@ def test_what_to_go_on_with_runs_as_printed(
     session = Session.begin(planned, Machine(), live=False, argv=["-m"])
     assert session.execute(fail) == 3
     printed = capsys.readouterr().err.partition("to go on: ")[2].strip()
-    done = run(printed, tmp_path)
-    assert done.returncode == 1, done.stderr
-    assert "2 failed" in done.stdout
+    for command in (printed, RESUMED):
+        done = run(command, tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert "2 crashed" in done.stdout
 
 
 @pytest.mark.slow

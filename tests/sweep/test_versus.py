@@ -129,20 +129,19 @@ def test_a_record_with_other_settings_is_not_like_for_like(outputs: Path, make_f
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_the_built_in_trainer_is_compared_in_two_trees(tmp_path: Path) -> None:
-    """As printed, in a repository with a copy of it; its next version decays twice as much."""
+    """As printed, in a repository with a copy of it; its next version has twice the rate."""
     repo = tmp_path / "copy"
     history(repo, [{"README": "A copy of the built-in trainer."}])
-    for name in ("sft", "sweep_taps.py"):
-        place = ROOT / name
+    for place in (ROOT / "sft", *ROOT.glob("sweep_taps*")):
         copy = shutil.copytree if place.is_dir() else shutil.copy
-        copy(place, repo / name)
+        copy(place, repo / place.name)
     git(repo, "add", "--all")
     git(repo, "commit", "--quiet", "--message", "copied")
     git(repo, "checkout", "--quiet", "-b", "change")
     loop = repo / "sft" / "optimizer.py"
     text = loop.read_text()
-    assert "lr=config.lr" in text
-    loop.write_text(text.replace("lr=config.lr", "lr=2 * config.lr"))
+    assert "lr=config.optim.lr" in text
+    loop.write_text(text.replace("lr=config.optim.lr", "lr=2 * config.optim.lr"))
     git(repo, "commit", "--quiet", "--all", "--message", "twice the rate")
     done = command(
         "versus", "base=main", "suite=smoke", cwd=repo, seconds=800, PYTHONPATH=str(ROOT)
