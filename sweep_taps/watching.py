@@ -36,6 +36,15 @@ def start() -> None:
         _watcher = Watcher()
 
 
+def stop() -> None:
+    """Follow no more; what was hooked in a model stays, and does nothing."""
+    global _watcher
+    if _watcher is not None:
+        _watcher.end()
+    _watcher = None
+    batches.shown.clear()
+
+
 def watch(model: nn.Module) -> None:
     """Look into this model; without the call, into the first one called that has an embedding."""
     start()
@@ -65,9 +74,16 @@ class Watcher:
         self.in_forward = False
         self.is_open = self.is_closed = False  # the step has a forward; it has an optimizer's step
         self.has_weights = self.has_states = False  # what the run began with is recorded
-        torch_module.register_module_forward_pre_hook(self._find)
-        torch_optimizer.register_optimizer_step_pre_hook(self._before_step)
-        torch_optimizer.register_optimizer_step_post_hook(self._after_step)
+        self.handles = (
+            torch_module.register_module_forward_pre_hook(self._find),
+            torch_optimizer.register_optimizer_step_pre_hook(self._before_step),
+            torch_optimizer.register_optimizer_step_post_hook(self._after_step),
+        )
+
+    def end(self) -> None:
+        """Take the global hooks away."""
+        for handle in self.handles:
+            handle.remove()
 
     def follow(self, model: nn.Module) -> None:
         """Hook everything in it, once."""
