@@ -21,12 +21,12 @@ from sweep.locate.references import Kind, Reference
 from sweep.locate.report import Report
 from sweep.locate.running import Runs, Taps
 from sweep.locate.search import Place, Search
+from sweep.report.result import LOCATED
 from sweep.schema import Settings
 
 FEW = 2  # steps that are run first, where nobody knows at which the difference shows
 LAYERED = "sft"  # the adapter whose trainer compiles layer by layer: from outside they can be seen
-FOLDER = "locate"  # in the case's folder
-ANSWER = "locate.json"  # in that
+FOLDER, _, ANSWER = LOCATED.partition("/")
 
 
 def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = False) -> Report:

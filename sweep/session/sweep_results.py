@@ -66,7 +66,8 @@ class SweepResults:
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
-        return closing.close(self._store, self._folder, self.results, end, self._conf)
+        locates = self._planned[0].settings.locate and not end.interrupted
+        return closing.close(self._store, self._folder, self.results, end, self._conf, locates)
 
     @property
     def results(self) -> list[Result]:
