@@ -23,6 +23,7 @@ OUTER = "SWEEP_TAPS_OUTER"  # environment: look at layers from outside only, as 
 OUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "wo", "c_proj")
 Call = tuple[int, int]
 NOTHING = (0, 0)
+WHOLE_NUMBERS = "_int"  # added to the kind of tokens, positions, choices
 
 
 class Modules:
@@ -133,6 +134,7 @@ class Modules:
         self, kind: str, name: str, x: Tensor, slot: str, call: Call, shape: tuple[int, int]
     ) -> None:
         if is_by_token(x, shape):
+            kind = kind if x.is_floating_point() else f"{kind}{WHOLE_NUMBERS}"
             with untraced():
                 self.recorder.add(kind, name, projection.projected(flat(x, shape)), slot, call)
 

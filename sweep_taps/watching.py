@@ -53,12 +53,17 @@ def watch(model: nn.Module) -> None:
 
 
 def stepped(
-    gradients: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]],
+    gradients: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]],
     options: Mapping[str, Tensor],
-) -> None:  # fmt: skip
-    """For an optimizer that is none of torch's: what it stepped with, by parameter."""
+    before: Mapping[str, Tensor],
+) -> None:
+    """For an optimizer that is none of torch's, after a step: by parameter what it stepped with.
+
+    `options` are [`parameters.OPTIONS`] numbers, `before` the weights before the step.
+    """
     if _watcher is not None:
-        _watcher.stepped(gradients, states, options)
+        _watcher.stepped(gradients, states, options, before)
 
 
 class Watcher:
@@ -159,18 +164,24 @@ class Watcher:
                 self.parameters.states(optimizer, "_before")
                 self.has_states = True
             self.parameters.options(optimizer)
+            if not self.is_closed:
+                self.parameters.begin_step()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if not self.is_open or self.parameters is None:
             return
         with untraced():
             self.parameters.states(optimizer)
+            self.parameters.updates(self.parameters.before)
             self._close()
 
     def stepped(
-        self, gradients: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]],
+        self,
+        gradients: Mapping[str, Tensor],
+        states: Mapping[str, Mapping[str, Tensor]],
         options: Mapping[str, Tensor],
-    ) -> None:  # fmt: skip
+        before: Mapping[str, Tensor],
+    ) -> None:
         """See `sweep_taps.stepped`."""
         if not self.is_open or self.parameters is None:
             return
@@ -183,6 +194,7 @@ class Watcher:
             for name, state in states.items():
                 for key, value in state.items():
                     self.parameters.add(key, name, value)
+            self.parameters.updates(before)
             self._close()
 
     def _close(self) -> None:

@@ -11,6 +11,7 @@ from sweep.locate.reading import Key
 
 Array = Any
 FLOOR = 2e-7  # relative: two units in the last place of float32, where rounding was not measured
+COARSE = {"update": 2e-6}  # a step is added to a weight that has no more places for it
 FACTOR = 8.0  # that a difference must be above what rounding does
 SHARE = 0.1  # of the root mean square: what smaller norms are measured against
 
@@ -41,12 +42,30 @@ def between(key: Key, ours: Array, theirs: Array, again: Array | None) -> Differ
     if again is not None and again.shape == theirs.shape:
         noise = _off(key, again, theirs, scale)
     usual = float(np.nanquantile(noise, 0.99)) if np.isfinite(noise).any() else 0.0
-    limit = FACTOR * max(usual, FLOOR)
+    limit = FACTOR * max(usual, COARSE.get(key.kind, FLOOR))
     beyond = np.flatnonzero(off > limit)
     if len(beyond) <= 2 * int((noise > limit).sum()):
-        return None
+        return None if key.kind == "heads" else _all_scaled(key, ours, theirs, again)
     worst = int(np.nanargmax(off))
     return Difference(key, beyond, float(off[worst]), usual, worst)
+
+
+def _all_scaled(key: Key, ours: Array, theirs: Array, again: Array | None) -> Difference | None:
+    """All of it is scaled by a factor that no single row shows: rounding has no direction."""
+    size = abs(_factor(ours, theirs) - 1)
+    noise = 0.0 if again is None else abs(_factor(again, theirs) - 1)
+    if not size > FACTOR * max(noise, COARSE.get(key.kind, FLOOR)):
+        return None
+    norms = np.nan_to_num(theirs[:, -1])
+    return Difference(key, np.flatnonzero(norms), size, noise, int(norms.argmax()))
+
+
+def _factor(ours: Array, theirs: Array) -> float:
+    """The factor by which one is the other, as near as it gets."""
+    a, b = ours[:, :-1].astype(np.float64), theirs[:, :-1].astype(np.float64)
+    known = np.isfinite(a).all(1) & np.isfinite(b).all(1)
+    length = (b[known] ** 2).sum()
+    return float((a[known] * b[known]).sum() / length) if length else 1.0
 
 
 def _scale(key: Key, x: Array) -> Array:

@@ -86,9 +86,9 @@ def _first(taps: Taps, settings: Settings, reference: Reference) -> Place | None
     is_sharded = (
         layout_name(settings.layout) != "single" and reference.kind is not Kind.uninterrupted
     )
-    inside = Search(
-        Run(taps.ours), Run(taps.theirs), Run(taps.again), is_sharded, taps.begins
-    ).first()
+    runs = (Run(taps.ours), Run(taps.theirs), Run(taps.again))
+    has_rows = reference.kind is not Kind.oracle and settings.feature.packed  # not one by one
+    inside = Search(*runs, is_sharded, taps.begins, has_rows).first()
     data = min(map(report.of_documents, taps.problems), key=lambda one: one.step, default=None)
     if data is not None and (inside is None or data.step <= inside.step):
         return data

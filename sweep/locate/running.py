@@ -76,9 +76,9 @@ class Runs:
             return Taps(ours, other, again)
 
     def _resumed(self, server: str | None) -> Taps:
-        """The whole run is the reference of the last launch; it is run again to be rounded."""
+        """The whole run is the reference of the last launch; a repeat shows what differs anyway."""
         with ThreadPoolExecutor(2) as pool:
-            again = pool.submit(self._run, self.ours, "rounding", 0, server, ROUNDING)
+            again = pool.submit(self._run, self.ours, "rounding", 0, server, {})
             whole = self._run(self.ours, "case", 0, server, {})
             launches = trainers.of(self.ours).launches(self.ours)
             for number in range(1, len(launches)):

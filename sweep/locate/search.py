@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sweep.locate.difference import Difference, between
-from sweep.locate.reading import AGAIN, BACKWARD, FORWARD, Key, Run, Step
+from sweep.locate.reading import AGAIN, BACKWARD, FORWARD, INTEGERS, Key, Run, Step
 from sweep.locate.tokens import first_unlike
 
 OUTSIDE = "(outside of the model)"
@@ -44,10 +44,12 @@ class Search:
     """Two runs, and perhaps a third that is the second but for rounding."""
 
     def __init__(
-        self, ours: Run, theirs: Run, again: Run | None, is_sharded: bool, begins: int = 1
-    ) -> None:
+        self, ours: Run, theirs: Run, again: Run | None, is_sharded: bool, begins: int = 1,
+        has_rows: bool = True,
+    ) -> None:  # fmt: skip
         self.ours, self.theirs, self.again = ours, theirs, again
         self.is_sharded, self.begins = is_sharded, begins
+        self.kinds = (*INTEGERS, *FORWARD) if has_rows else FORWARD
 
     def first(self) -> Place | None:
         """The first place, step by step; None if nothing differs but by rounding."""
@@ -62,18 +64,17 @@ class Search:
             has_noise = self.again is not None and number in self.again.steps
             again = self.again.step(number) if self.again and has_noise else None
             pair = Pair(number, self.ours.step(number), self.theirs.step(number), again)
+            pair.kinds = self.kinds
             pair.before = self._before(number)
             if (place := pair.first(self.is_sharded)) is not None:
                 return place
         return None
 
-    def _before(self, number: int) -> tuple[Step, Step, Step | None] | None:
-        """The steps before, of runs that went through it: what one that begins here starts from."""
+    def _before(self, number: int) -> tuple[Step, Step] | None:
+        """Our first step, and the one before of a reference that went on from it."""
         if number != self.ours.steps[0] or number - 1 not in self.theirs.steps:
             return None
-        has_noise = self.again is not None and number - 1 in self.again.steps
-        again = self.again.step(number - 1) if self.again and has_noise else None
-        return self.ours.step(number), self.theirs.step(number - 1), again
+        return self.ours.step(number), self.theirs.step(number - 1)
 
 
 def _unlike_steps(number: int) -> Place:
@@ -93,7 +94,8 @@ class Pair:
 
     def __init__(self, number: int, ours: Step, theirs: Step, again: Step | None) -> None:
         self.number, self.ours, self.theirs, self.again = number, ours, theirs, again
-        self.before: tuple[Step, Step, Step | None] | None = None
+        self.before: tuple[Step, Step] | None = None
+        self.kinds: Sequence[str] = (*INTEGERS, *FORWARD)
 
     def first(self, is_sharded: bool) -> Place | None:
         """Stage by stage."""
@@ -112,11 +114,11 @@ class Pair:
 
     def _state(self) -> Place | None:
         """What the run starts from: weights, buffers and what the optimizer remembers."""
-        ours, theirs, again = self.before or (self.ours, self.theirs, self.again)
+        ours, theirs = self.before or (self.ours, self.theirs)
         suffix = "" if self.before else "_before"  # the reference went on from the step before
         for kind in ("weight", *MOMENTS):
             text = "the weights that it starts from" if kind == "weight" else f"{kind} restored"
-            records = Records(ours, theirs, again, f"{kind}_before", f"{kind}{suffix}")
+            records = Records(ours, theirs, None, f"{kind}_before", f"{kind}{suffix}")
             if found := records.unlike(must_have=self.before is not None):
                 return self._of_parameters("state", text, found)
             if kind == "weight" and (name := records.untied()):
@@ -124,14 +126,15 @@ class Pair:
         return None
 
     def _forward(self) -> Place | None:
-        found = next(self._modules(FORWARD), None)
+        found = next(self._modules(self.kinds), None)
         if found is None:
             return None
         name, slot = found.key.name, found.key.slot
-        if found.key.kind != "out" and not name:
+        is_out = found.key.kind in ("out", "out_int")
+        if not is_out and not name:
             text = f"the model's input {slot}"
             return self._of_tokens("data", OUTSIDE, text, found, inputs_agree=False)
-        if found.key.kind == "out":
+        if is_out:
             return self._of_tokens("forward", name, _slotted("its output", slot), found)
         text = f"what it hands to {_last(name)} ({slot})"
         return self._of_tokens("forward", owner(name), text, found)
@@ -177,17 +180,12 @@ class Pair:
         factors = {one.key.name: self._factor(one.key.name) for one in found}
         usual = float(np.median(list(factors.values())))
         odd = [one for one in found if abs(factors[one.key.name] - usual) > UNLIKE * abs(usual)]
-        rest = [one for one in self._records("stepped").names() if one not in factors]
-        is_some = rest or (odd and len(odd) <= len(found) // 2)
-        if is_some and not self.is_by_rank(found):
-            text = "its gradient, changed after backward"
-            return self._of_parameters(stage, text, odd if odd and not rest else found)
+        names = self._records("stepped").names()
+        some = odd if len(found) == len(names) else found
+        if some and len(some) <= len(names) // 2 and _module(some) != WHOLE:
+            return self._of_parameters(stage, "its gradient, changed after backward", some)
         text = f"the gradient that the optimizer gets: {usual:.4g} times that of the reference"
         return self._of_parameters("optimizer", text, found)
-
-    def is_by_rank(self, found: list[Difference]) -> bool:
-        """Whether what differs is spread over all of the model."""
-        return module_of([one.key.name for one in found]) == WHOLE
 
     def _factor(self, name: str) -> float:
         """By what a gradient is longer than the reference's."""
@@ -219,9 +217,9 @@ class Pair:
         return Place(self.number, stage, module, words, where=name, more=more)
 
     def _optimizer(self) -> Place | None:
-        for kind in (*MOMENTS, "weight"):
+        for kind in (*MOMENTS, "update", "weight"):
             if found := self._records(kind).unlike():
-                text = "the weight after the step" if kind == "weight" else f"{kind} after the step"
+                text = "what the step adds to it" if kind == "update" else f"{kind} after the step"
                 return self._of_parameters("optimizer", text, found)
         return None
 
@@ -320,6 +318,10 @@ class Records:
         names = (key.name for key in self.ours.parameters if key.kind == self.kind)
         extra = [name for name in names if name.endswith(".weight") and name not in known]
         return extra[0] if extra and known else ""
+
+
+def _module(found: Sequence[Difference]) -> str:
+    return module_of([one.key.name for one in found])
 
 
 def module_of(parameters: Sequence[str]) -> str:

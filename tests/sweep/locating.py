@@ -17,7 +17,7 @@ from tests.sweep.planning import composed
 
 
 def sweep_of(outputs: Path, *combinations: str, conf: Path | None = None) -> list[Planned]:
-    """Plan these cases as the sweep `planned` in an output folder; `conf`: a folder of one's own."""
+    """Plan these cases as the sweep `planned` of an output folder; `conf`: a folder of choices."""
 
     def with_own(overrides: Sequence[str]) -> DictConfig:
         own = f"hydra.searchpath=[file://{conf}]"

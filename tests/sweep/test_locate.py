@@ -237,9 +237,8 @@ def _split_in_two(whole: Path, folder: Path) -> Path:
         text = "".join(json.dumps(line | {"start": half.start}) + "\n" for line in cut)
         (folder / f"batches-{rank}.jsonl").write_text(text)
         mine = (places[:, 1] >= half.start) & (places[:, 1] < half.stop)
-        kinds = ("tokens", "in", "out", "grad_in", "grad_out")
         tensors = [
-            tensor[mine] if record["kind"] in kinds else tensor
+            tensor[mine] if record["forward"] else tensor
             for record, tensor in zip(head["records"], content["tensors"], strict=True)
         ]
         torch.save(
