@@ -9,7 +9,15 @@ from pathlib import Path
 
 import oracle
 
-ALLOWED = {"oracle", "sweep_taps", "torch", "transformers", "safetensors", "jinja2", *sys.stdlib_module_names}
+ALLOWED = {
+    "oracle",
+    "sweep_taps",
+    "torch",
+    "transformers",
+    "safetensors",
+    "jinja2",
+    *sys.stdlib_module_names,
+}
 
 
 def imported(path: Path) -> Iterator[str]:

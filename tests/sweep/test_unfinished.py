@@ -135,6 +135,7 @@ def test_a_suite_of_faults_of_which_none_could_be_planted_is_not_green(
 def test_what_is_said_of_a_sweep_as_a_whole_is_no_part_of_a_case(planned: list[Planned]) -> None:
     settings = planned[0].settings
     whole: dict[str, Any] = {"suite": "x", "shard": "1/2", "resume_sweep": "y", "rerun": "failed",
-             "host_gone": True, "references": True, "plan": True, "detach": True}  # fmt: skip
+             "host_gone": True, "references": True, "plan": True, "detach": True,
+             "locate": True}  # fmt: skip
     assert set(whole) == set(OF_THE_SWEEP)
     assert identity_of(replace(settings, **whole)) == identity_of(settings)
