@@ -94,9 +94,13 @@ class Runs:
             return Taps(ours, theirs, again.result()[0], problems=tuple(problems))
 
     def _run(
-        self, settings: Settings, name: str, number: int, server: str | None,
+        self,
+        settings: Settings,
+        name: str,
+        number: int,
+        server: str | None,
         env: dict[str, str],
-    ) -> Path:  # fmt: skip
+    ) -> Path:
         """Start one of a case's launches; returns its folder of taps."""
         trainer = trainers.of(settings)
         launches = in_folders(trainer.launches(settings), self.folder / name)

@@ -44,9 +44,14 @@ class Search:
     """Two runs, and perhaps a third that is the second but for rounding."""
 
     def __init__(
-        self, ours: Run, theirs: Run, again: Run | None, is_sharded: bool, begins: int = 1,
+        self,
+        ours: Run,
+        theirs: Run,
+        again: Run | None,
+        is_sharded: bool,
+        begins: int = 1,
         has_rows: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ours, self.theirs, self.again = ours, theirs, again
         self.is_sharded, self.begins = is_sharded, begins
         self.kinds = (*INTEGERS, *FORWARD) if has_rows else FORWARD
@@ -245,9 +250,18 @@ class Pair:
         if found.worst >= 0:
             token, rank = self.ours.tokens.places[found.worst], int(self.ours.ranks[found.worst])
         return Place(
-            self.number, stage, module, what, inputs_agree, found.size, found.rounding,
-            len(found.rows), str(token), None if rank < 0 else rank, self._heads(found),
-        )  # fmt: skip
+            self.number,
+            stage,
+            module,
+            what,
+            inputs_agree,
+            found.size,
+            found.rounding,
+            len(found.rows),
+            str(token),
+            None if rank < 0 else rank,
+            self._heads(found),
+        )
 
     def _heads(self, found: Difference) -> list[int]:
         """The heads that differ, where the difference is in what attention hands on."""
@@ -273,9 +287,18 @@ class Pair:
             rank = worst.worst // -(-len(known) // count)
         more = [other for other in names if other != name]
         return Place(
-            self.number, stage, module, what, True, worst.size, worst.rounding, 0,
-            f"{name}, {len(rows)} of its rows ({span})", rank, more=more,
-        )  # fmt: skip
+            self.number,
+            stage,
+            module,
+            what,
+            True,
+            worst.size,
+            worst.rounding,
+            0,
+            f"{name}, {len(rows)} of its rows ({span})",
+            rank,
+            more=more,
+        )
 
 
 @dataclass(frozen=True)
@@ -332,8 +355,9 @@ def module_of(parameters: Sequence[str]) -> str:
     layers = [layer_of(name) for name in parameters]
     if "" in layers and len(set(layers)) > 2:
         return WHOLE
-    return common([name for name, layer in zip(parameters, layers, strict=True)
-                   if layer == layers[0]])  # fmt: skip
+    return common(
+        [name for name, layer in zip(parameters, layers, strict=True) if layer == layers[0]]
+    )
 
 
 def layer_of(name: str) -> str:

@@ -25,9 +25,13 @@ from sweep.store import End, Reader, Writer
 
 
 def close(
-    writer: Writer, folder: Path, results: Sequence[Result], end: End, conf: ConfDirs,
+    writer: Writer,
+    folder: Path,
+    results: Sequence[Result],
+    end: End,
+    conf: ConfDirs,
     locates: bool = False,
-) -> tuple[list[Result], str | None]:  # fmt: skip
+) -> tuple[list[Result], str | None]:
     """Judge a sweep that has just ended, write its reports, end its run.
 
     `locates`: look into each failed comparison first, for its line in the reports.

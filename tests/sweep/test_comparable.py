@@ -21,8 +21,8 @@ LLAMA = ("arch=llama", "layout=single")
 OF_NO_CASE = {
     "case_id", "detach", "export", "gpus", "host_gone", "launch.cases_per_gpu", "launch.mode",
     "launch.slots", "launch.timeout_seconds", "locate", "noise.parity", "noise.repeats", "outputs",
-    "plan", "references", "replay.below", "replay.case_id", "rerun", "resume_sweep", "shard", "suite",
-    "sweep_id", "trainer.not_shown", "trainer.project",
+    "plan", "references", "replay.below", "replay.case_id", "rerun", "resume_sweep", "shard",
+    "suite", "sweep_id", "trainer.not_shown", "trainer.project",
 }  # fmt: skip
 
 

@@ -24,8 +24,17 @@ from sweep.report.result import LOCATED, Result
 from tests.sweep.locating import sweep_of
 from tests.sweep.report.conftest import make_result  # noqa: F401  # a fixture
 
-PLACE = Place(1, "forward", "model.layers.0.mlp", "its output", size=1e-3, rounding=1e-7, tokens=3,
-              where="row 0.1, position 4 (document 0 of the row)", rank=1)  # fmt: skip
+PLACE = Place(
+    1,
+    "forward",
+    "model.layers.0.mlp",
+    "its output",
+    size=1e-3,
+    rounding=1e-7,
+    tokens=3,
+    where="row 0.1, position 4 (document 0 of the row)",
+    rank=1,
+)
 
 
 def chosen(
@@ -136,9 +145,12 @@ def test_a_wrong_request_is_one_line_and_exit_2(
 @pytest.mark.parametrize(("place", "code"), [(PLACE, 0), (None, 1)])
 @pytest.mark.usefixtures("cases")
 def test_the_exit_code_says_whether_something_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    place: Place | None, code: int,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: Place | None,
+    code: int,
+) -> None:
     found = Report("llama-single-none", "the oracle", place)
     monkeypatch.setattr("sweep.locate.__main__.look", lambda *_: found)
     assert main(["case=llama-single-none", "--json", f"outputs={tmp_path}"]) == code
