@@ -33,7 +33,7 @@ from sweep.case.planned import Planned
 from sweep.errors import MachineryError, RequestError
 from sweep.files import conf_dir
 from sweep.locate.look import look
-from sweep.locate.search import OUTSIDE, WHOLE
+from sweep.locate.place import OUTSIDE, WHOLE
 from sweep.plan import plan, spelled, varying_keys
 from sweep.run import launch, warm
 from sweep.run.job import checkpoint_of

@@ -16,11 +16,12 @@ from sweep.errors import RequestError, unknown
 from sweep.files import write_json
 from sweep.judge import findings
 from sweep.locate import references, report
+from sweep.locate.place import Place
 from sweep.locate.reading import Run
 from sweep.locate.references import Kind, Reference
 from sweep.locate.report import Report
 from sweep.locate.running import Runs, Taps
-from sweep.locate.search import Place, Search
+from sweep.locate.search import Search
 from sweep.report.result import LOCATED
 from sweep.schema import Settings
 

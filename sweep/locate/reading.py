@@ -98,7 +98,8 @@ def _add(step: Step, head: dict[str, Any], arrays: list[Array]) -> None:
             scale = head.get("divisor", 1) if kind in BACKWARD else 1
             _scatter(step, key, index[forward], array / scale)
         else:
-            step.parameters.setdefault(key, array)
+            finite = array if kind == "options" else np.where(np.isnan(array), np.inf, array)
+            step.parameters.setdefault(key, finite)
 
 
 def _numbers(tokens: Tokens, rows: list[str], places: Array) -> Array:

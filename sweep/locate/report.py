@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sweep.locate.search import OUTSIDE, Place
+from sweep.locate.place import OUTSIDE, Place
 
 NAMED = 4  # other parameters that are named
 

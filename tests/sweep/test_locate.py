@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sweep.locate import search
+from sweep.locate import parameters as ours
 from sweep.locate.difference import between
-from sweep.locate.reading import Key, Run
-from sweep.locate.search import OUTSIDE, WHOLE, Place, Search, module_of
+from sweep.locate.place import OUTSIDE, WHOLE, Place, module_of
+from sweep.locate.reading import INTEGERS, Key, Run
+from sweep.locate.search import Search
 from tests.sweep.tapped import Model, Training, train
 
 Locate = Callable[[Training], Place | None]
@@ -287,7 +288,8 @@ def test_a_difference_must_be_beyond_what_rounding_does() -> None:
 
 
 def test_the_options_are_those_that_the_taps_write() -> None:
-    from sweep_taps import parameters
+    from sweep_taps import modules, parameters
 
-    assert search.OPTIONS == parameters.OPTIONS
-    assert search.MOMENTS == parameters.STATES
+    assert ours.OPTIONS == parameters.OPTIONS
+    assert ours.MOMENTS == parameters.STATES
+    assert all(kind.endswith(modules.WHOLE_NUMBERS) for kind in INTEGERS)

@@ -16,9 +16,9 @@ from sweep.facts import Facts, Step
 from sweep.judge import Judgement, Verdict
 from sweep.locate import failures, references
 from sweep.locate.__main__ import main
+from sweep.locate.place import OUTSIDE, Place
 from sweep.locate.references import Kind, Reference, choose, first_off
 from sweep.locate.report import Report, of_documents
-from sweep.locate.search import OUTSIDE, Place
 from sweep.report.markdown import failure_note
 from sweep.report.result import LOCATED, Result
 from tests.sweep.locating import sweep_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweep.locate.look import look
-from sweep.locate.search import WHOLE, Place
+from sweep.locate.place import WHOLE, Place
 from tests.sweep.locating import sweep_of
 
 pytestmark = pytest.mark.slow
