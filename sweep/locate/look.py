@@ -42,6 +42,8 @@ def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = Fal
     ours = planned[case_id]
     if ours.unavailable is not None:
         raise RequestError(f"{case_id} cannot run here: {ours.unavailable}")
+    if ours.settings.layout.nodes > 1:
+        raise RequestError(f"{case_id} runs on several nodes; name a case that runs on one")
     facts = {name: found for name in planned if (found := facts_file.load_or_why(sweep / name)[0])}
     reference = references.choose(ours, planned, facts, findings.load(sweep / case_id), against)
     folder = sweep / case_id / FOLDER

@@ -103,6 +103,16 @@ def test_what_cannot_be_a_reference_is_refused(
         chosen(cases, "llama-single-none", against=against)
 
 
+def test_a_case_of_several_nodes_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (case,) = sweep_of(tmp_path, "arch=llama layout=fsdp4_ep1_n2 feature=none")
+    path = tmp_path / "planned" / case.case.id / "case.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"unavailable": None}))
+    assert main([f"case={case.case.id}", "sweep=planned", f"outputs={tmp_path}"]) == 2
+    assert "runs on several nodes" in capsys.readouterr().err
+
+
 def test_no_more_steps_are_run_than_show_the_difference(make_facts: Callable[..., Facts]) -> None:
     steps = make_facts().steps
     other = [step.model_copy(update={"grad_norm": 1.0 + (step.step > 2) * 1e-4}) for step in steps]
@@ -169,6 +179,12 @@ def test_the_report_says_all_that_is_known() -> None:
         "a note",
     ):
         assert part in text
+
+
+def test_what_is_not_finite_is_valid_json() -> None:
+    found = Report("case", "reference", replace(PLACE, size=float("inf")))
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["place"]["size"] is None
+    assert "inf relative" in str(found)
 
 
 def test_a_document_that_is_not_the_sources_is_a_place() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sweep.locate.look import look
 from sweep.locate.place import WHOLE, Place
+from tests.sweep.commands import sweep
 from tests.sweep.locating import sweep_of
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,16 @@ def test_what_differs_uncompiled_too_is_not_the_compilers(tmp_path: Path) -> Non
     assert found.place is not None
     assert found.place.module == "model.layers.0.self_attn"
     assert found.notes == ["it was run uncompiled, and differs there too"]
+
+
+def test_a_sweep_says_under_a_failure_where_it_is(outputs: Path) -> None:
+    words = ("arch=llama", "layout=single", "feature=none", "fault=null,attention_scale_wrong:0.1")
+    done = sweep("-m", *words, "locate=true", f"outputs={outputs}", COLUMNS="200")
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = "parts at: step 1, forward, model.layers.0.self_attn"
+    assert line in done.stdout
+    summary = next(outputs.glob("*/summary.md")).read_text()
+    assert line in summary.replace("\\", "")
 
 
 def test_transformers_trainer_is_looked_into(tmp_path: Path) -> None:
