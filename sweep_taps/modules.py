@@ -103,11 +103,12 @@ class Modules:
     def _after(self, name: str, module: nn.Module, out: Any) -> Any:
         call = (self.recorder.forward, self.calls[name])
         changed = self.rounding.of_output(out, f"{name}{call}") if is_leaf(module) else out
-        for slot, tensor in tensors(changed, ""):
+        passed = aliases(changed) if torch.is_grad_enabled() else changed
+        for slot, tensor in tensors(passed, ""):
             self._add("out", name, tensor, slot, call, self.shape)
             if tensor.requires_grad and is_by_token(tensor, self.shape):
                 tensor.register_hook(self._gradient("grad_out", name, slot, call, False))
-        return changed
+        return passed
 
     def _again(self, name: str, module: nn.Module, out: Any) -> Any:
         """What is computed again in backward: recorded apart, to be held against the first time."""
@@ -172,6 +173,16 @@ def is_inside_layer(model: nn.Module, name: str) -> bool:
     parts = name.split(".")
     owners = (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1))
     return any(isinstance(owner, nn.ModuleList) for owner in owners)
+
+
+def aliases(out: Any) -> Any:
+    """A module's output as aliases, whose gradients are from outside of the module alone.
+
+    In a mapping, as a model returns it, tensors stay what they are.
+    """
+    if isinstance(out, Tensor):
+        return out.view_as(out) if out.requires_grad else out
+    return tuple(map(aliases, out)) if type(out) is tuple else out
 
 
 def tensors(value: Any, slot: str) -> Iterator[tuple[str, Tensor]]:

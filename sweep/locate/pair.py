@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from sweep.locate.difference import Difference, between
+from sweep.locate.difference import FACTOR, Difference, between
 from sweep.locate.parameters import MOMENTS, Records, options, unlike_options
 from sweep.locate.place import OUTSIDE, WHOLE, Place, module_of, owner
 from sweep.locate.reading import AGAIN, BACKWARD, FORWARD, INTEGERS, Key, Step
@@ -21,6 +21,7 @@ class Pair:
         self.number, self.ours, self.theirs, self.again = number, ours, theirs, again
         self.before: tuple[Step, Step] | None = None
         self.kinds: Sequence[str] = (*INTEGERS, *FORWARD)
+        self.factor = FACTOR
 
     def first(self, is_sharded: bool) -> Place | None:
         """Stage by stage."""
@@ -121,7 +122,7 @@ class Pair:
         return float(np.linalg.norm(ours[:, -1])) / norm if norm else 1.0
 
     def _records(self, kind: str) -> Records:
-        return Records(self.ours, self.theirs, self.again, kind, kind)
+        return Records(self.ours, self.theirs, self.again, kind, kind, self.factor)
 
     def _options(self) -> Place | None:
         mine = options(self.ours)
@@ -153,7 +154,7 @@ class Pair:
                 continue  # a layout may compute it elsewhere
             again = self.again.modules.get(key) if self.again else None
             mine = np.where(np.isnan(other), np.nan, 0.0) if mine is None else mine
-            found = between(key, mine, other, again)
+            found = between(key, mine, other, again, self.factor)
             if found is None and key in self.ours.broken - self.theirs.broken:
                 found = Difference(key, np.arange(0), float("inf"), 0.0, -1)
             if found is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sweep.locate.difference import Difference, between
+from sweep.locate.difference import FACTOR, Difference, between
 from sweep.locate.reading import Key, Step
 
 OPTIONS = ("lr", "weight_decay", "beta1", "beta2", "eps", "step")  # as in sweep_taps/parameters.py
@@ -24,6 +24,7 @@ class Records:
     again: Step | None
     kind: str
     other: str  # the reference's name for it
+    factor: float = FACTOR
 
     def names(self) -> list[str]:
         """The parameters that the reference has it of, in the model's order."""
@@ -47,7 +48,7 @@ class Records:
                 return None  # a buffer that only one of the two has
             mine = np.zeros_like(values)
         again = self.again and self.again.parameters.get(Key(self.other, name))
-        return between(Key(self.kind, name), mine, values, again)
+        return between(Key(self.kind, name), mine, values, again, self.factor)
 
     def untied(self) -> str:
         """A weight that the reference does not have: there it is another's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sweep.locate.difference import FACTOR, LATER
 from sweep.locate.pair import Pair
 from sweep.locate.place import OUTSIDE, WHOLE, Place
 from sweep.locate.reading import FORWARD, INTEGERS, Run, Step
@@ -38,6 +39,7 @@ class Search:
             again = self.again.step(number) if self.again and has_noise else None
             pair = Pair(number, self.ours.step(number), self.theirs.step(number), again)
             pair.kinds = self.kinds
+            pair.factor = FACTOR if number == self.ours.steps[0] else LATER
             pair.before = self._before(number)
             if (place := pair.first(self.is_sharded)) is not None:
                 return place
