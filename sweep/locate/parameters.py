@@ -51,11 +51,15 @@ class Records:
         return between(Key(self.kind, name), mine, values, again, self.factor)
 
     def untied(self) -> str:
-        """A weight that the reference does not have: there it is another's."""
+        """A weight that the reference does not have: there it is another's.
+
+        After the step as well: FSDP has tied weights apart while it has them gathered.
+        """
         known = set(self.names())
-        names = (key.name for key in self.ours.parameters if key.kind == self.kind)
-        extra = [name for name in names if name.endswith(".weight") and name not in known]
-        return extra[0] if extra and known else ""
+        kinds = (self.kind, "weight")
+        names = [{k.name for k in self.ours.parameters if k.kind == kind} for kind in kinds]
+        extra = {name for name in names[0] & names[1] if name.endswith(".weight")} - known
+        return min(extra) if extra and known else ""
 
 
 def options(step: Step) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Request:
     outputs: Path
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     references: bool = False
+    locate: bool = False
 
     @classmethod
     def of(cls, config: DictConfig, detachable: bool = False) -> Request:
@@ -65,6 +66,7 @@ class Request:
             detach=config.detach,
             outputs=outputs,
             references=config.references,
+            locate=config.locate,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
         if request.detach and not detachable:
