@@ -33,7 +33,7 @@ from sweep.case.planned import Planned
 from sweep.errors import MachineryError, RequestError
 from sweep.files import conf_dir
 from sweep.locate.look import look
-from sweep.locate.search import OUTSIDE, WHOLE
+from sweep.locate.place import OUTSIDE, WHOLE
 from sweep.plan import plan, spelled, varying_keys
 from sweep.run import launch, warm
 from sweep.run.job import checkpoint_of
@@ -169,13 +169,17 @@ def table(done: list[dict[str, Any]]) -> str:
         f" {marks[one['stage']]} | {marks[one['module']]} | {one['seconds']:.0f} |"
         for one in sorted(done, key=lambda one: one["fault"])
     ]
-    head = ["| fault | check | stage found | module found | stage | module | s |",
-            "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    head = [
+        "| fault | check | stage found | module found | stage | module | s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     count = max(1, len(done))
     stage, module = (sum(one[key] for one in done) for key in ("stage", "module"))
     seconds = statistics.median([one["seconds"] for one in done] or [0.0])
-    score = (f"{len(done)} faults: stage right in {stage} ({stage / count:.0%}), module in"
-             f" {module} ({module / count:.0%}), median {seconds:.0f} s")  # fmt: skip
+    score = (
+        f"{len(done)} faults: stage right in {stage} ({stage / count:.0%}), module in"
+        f" {module} ({module / count:.0%}), median {seconds:.0f} s"
+    )
     return "\n".join([score, "", *head, *lines])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import sweep_taps
 from oracle.batches import Document
@@ -22,8 +22,17 @@ def rows(step: int, documents: Sequence[Document]) -> None:
         sweep_taps.batch(step, tokens, targets, positions)
 
 
-def step(model: nn.Module, optimizer: AdamW, lr: float, factor: float) -> None:
-    """The step that was just made: gradients as they were clipped, moments, options."""
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the parameters; none unless somebody asks."""
+    if not sweep_taps.is_on():
+        return {}
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def step(
+    model: nn.Module, optimizer: AdamW, lr: float, factor: float, before: dict[str, Tensor]
+) -> None:
+    """The step that was just made: gradients as they were clipped, moments, options, weights."""
     if not sweep_taps.is_on():
         return
     s = optimizer.settings
@@ -36,4 +45,4 @@ def step(model: nn.Module, optimizer: AdamW, lr: float, factor: float) -> None:
         decay = s.weight_decay if decays(name, parameter, s) else 0.0
         values = [lr, decay, s.beta1, s.beta2, s.epsilon, count - 1]
         options[name] = torch.tensor(values, dtype=torch.float64)
-    sweep_taps.stepped(gradients, states, options)
+    sweep_taps.stepped(gradients, states, options, before)

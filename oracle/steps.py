@@ -45,8 +45,9 @@ def compute(
         turned, (figures, close, (norm, groups)) = ties.settled(run, told.get(number))
         figures |= {"close_picks": sum(close.values()), "turned_picks": len(turned)}
         factor = optimizer.clip_factor(norm, settings)
+        before = shown.weights(model)
         adamw.step(dict(model.named_parameters()), lr, factor)
-        shown.step(model, adamw, lr, factor)
+        shown.step(model, adamw, lr, factor, before)
         if routers and settings.router_bias_rate:
             balance.step_biases(model, routers, settings.router_bias_rate)
         norms = {"grad_norm": norm, "grad_norm_groups": groups, "clip_coefficient": factor}

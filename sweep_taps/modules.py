@@ -23,6 +23,7 @@ OUTER = "SWEEP_TAPS_OUTER"  # environment: look at layers from outside only, as 
 OUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "wo", "c_proj")
 Call = tuple[int, int]
 NOTHING = (0, 0)
+WHOLE_NUMBERS = "_int"  # added to the kind of tokens, positions, choices
 
 
 class Modules:
@@ -102,11 +103,12 @@ class Modules:
     def _after(self, name: str, module: nn.Module, out: Any) -> Any:
         call = (self.recorder.forward, self.calls[name])
         changed = self.rounding.of_output(out, f"{name}{call}") if is_leaf(module) else out
-        for slot, tensor in tensors(changed, ""):
+        passed = aliases(changed) if torch.is_grad_enabled() else changed
+        for slot, tensor in tensors(passed, ""):
             self._add("out", name, tensor, slot, call, self.shape)
             if tensor.requires_grad and is_by_token(tensor, self.shape):
                 tensor.register_hook(self._gradient("grad_out", name, slot, call, False))
-        return changed
+        return passed
 
     def _again(self, name: str, module: nn.Module, out: Any) -> Any:
         """What is computed again in backward: recorded apart, to be held against the first time."""
@@ -133,6 +135,7 @@ class Modules:
         self, kind: str, name: str, x: Tensor, slot: str, call: Call, shape: tuple[int, int]
     ) -> None:
         if is_by_token(x, shape):
+            kind = kind if x.is_floating_point() else f"{kind}{WHOLE_NUMBERS}"
             with untraced():
                 self.recorder.add(kind, name, projection.projected(flat(x, shape)), slot, call)
 
@@ -170,6 +173,16 @@ def is_inside_layer(model: nn.Module, name: str) -> bool:
     parts = name.split(".")
     owners = (model.get_submodule(".".join(parts[:n])) for n in range(len(parts) - 1))
     return any(isinstance(owner, nn.ModuleList) for owner in owners)
+
+
+def aliases(out: Any) -> Any:
+    """A module's output as aliases, whose gradients are from outside of the module alone.
+
+    In a mapping, as a model returns it, tensors stay what they are.
+    """
+    if isinstance(out, Tensor):
+        return out.view_as(out) if out.requires_grad else out
+    return tuple(map(aliases, out)) if type(out) is tuple else out
 
 
 def tensors(value: Any, slot: str) -> Iterator[tuple[str, Tensor]]:

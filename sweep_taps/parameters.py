@@ -31,6 +31,7 @@ class Parameters:
 
     def __init__(self, model: nn.Module, recorder: Recorder) -> None:
         self.model, self.recorder = model, recorder
+        self.before: dict[str, Tensor] = {}
         self.places: dict[tuple[str, str], int] = {}  # where in the records each of the step's is
         self.reduced: dict[nn.Parameter, Tensor] = {}
         for _, parameter in self.named():
@@ -56,6 +57,16 @@ class Parameters:
             self.add(kind, name, parameter)
         for name, buffer in self.model.named_buffers():
             self.add(kind, plain(name), buffer)
+
+    def begin_step(self) -> None:
+        """Remember the weights that the optimizer is about to change."""
+        self.before = {name: p.detach().clone() for name, p in self.named() if p.requires_grad}
+
+    def updates(self, before: Mapping[str, Tensor]) -> None:
+        """What a step added to each weight, of which a small error is lost in the weight itself."""
+        for name, parameter in self.named():
+            if name in before:
+                self.add("update", name, parameter.detach() - before[name])
 
     def gradients(self) -> None:
         """As backward left them, and as the optimizer gets them."""

@@ -32,12 +32,14 @@ class Recorder:
         self.used: set[tuple[str, int]] = set()
         self.forward = 0
 
-    def add(self, kind: str, name: str, x: Tensor, slot: str = "", call: tuple[int, int] = (0, 0)
-            ) -> None:  # fmt: skip
+    def add(
+        self, kind: str, name: str, x: Tensor, slot: str = "", call: tuple[int, int] = (0, 0)
+    ) -> None:
         """Keep [n, ...] numbers."""
         forward, nth = call
-        self.records.append({"kind": kind, "name": name, "slot": slot,
-                             "forward": forward, "call": nth})  # fmt: skip
+        self.records.append(
+            {"kind": kind, "name": name, "slot": slot, "forward": forward, "call": nth}
+        )
         self.tensors.append(x)
 
     def begin(self, input_ids: Tensor, shown: list[Shown]) -> None:

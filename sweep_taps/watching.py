@@ -36,6 +36,15 @@ def start() -> None:
         _watcher = Watcher()
 
 
+def stop() -> None:
+    """Follow no more; what was hooked in a model stays, and does nothing."""
+    global _watcher
+    if _watcher is not None:
+        _watcher.end()
+    _watcher = None
+    batches.shown.clear()
+
+
 def watch(model: nn.Module) -> None:
     """Look into this model; without the call, into the first one called that has an embedding."""
     start()
@@ -44,12 +53,17 @@ def watch(model: nn.Module) -> None:
 
 
 def stepped(
-    gradients: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]],
+    gradients: Mapping[str, Tensor],
+    states: Mapping[str, Mapping[str, Tensor]],
     options: Mapping[str, Tensor],
-) -> None:  # fmt: skip
-    """For an optimizer that is none of torch's: what it stepped with, by parameter."""
+    before: Mapping[str, Tensor],
+) -> None:
+    """For an optimizer that is none of torch's, after a step: by parameter what it stepped with.
+
+    `options` are [`parameters.OPTIONS`] numbers, `before` the weights before the step.
+    """
     if _watcher is not None:
-        _watcher.stepped(gradients, states, options)
+        _watcher.stepped(gradients, states, options, before)
 
 
 class Watcher:
@@ -65,9 +79,16 @@ class Watcher:
         self.in_forward = False
         self.is_open = self.is_closed = False  # the step has a forward; it has an optimizer's step
         self.has_weights = self.has_states = False  # what the run began with is recorded
-        torch_module.register_module_forward_pre_hook(self._find)
-        torch_optimizer.register_optimizer_step_pre_hook(self._before_step)
-        torch_optimizer.register_optimizer_step_post_hook(self._after_step)
+        self.handles = (
+            torch_module.register_module_forward_pre_hook(self._find),
+            torch_optimizer.register_optimizer_step_pre_hook(self._before_step),
+            torch_optimizer.register_optimizer_step_post_hook(self._after_step),
+        )
+
+    def end(self) -> None:
+        """Take the global hooks away."""
+        for handle in self.handles:
+            handle.remove()
 
     def follow(self, model: nn.Module) -> None:
         """Hook everything in it, once."""
@@ -143,18 +164,24 @@ class Watcher:
                 self.parameters.states(optimizer, "_before")
                 self.has_states = True
             self.parameters.options(optimizer)
+            if not self.is_closed:
+                self.parameters.begin_step()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if not self.is_open or self.parameters is None:
             return
         with untraced():
             self.parameters.states(optimizer)
+            self.parameters.updates(self.parameters.before)
             self._close()
 
     def stepped(
-        self, gradients: Mapping[str, Tensor], states: Mapping[str, Mapping[str, Tensor]],
+        self,
+        gradients: Mapping[str, Tensor],
+        states: Mapping[str, Mapping[str, Tensor]],
         options: Mapping[str, Tensor],
-    ) -> None:  # fmt: skip
+        before: Mapping[str, Tensor],
+    ) -> None:
         """See `sweep_taps.stepped`."""
         if not self.is_open or self.parameters is None:
             return
@@ -167,6 +194,7 @@ class Watcher:
             for name, state in states.items():
                 for key, value in state.items():
                     self.parameters.add(key, name, value)
+            self.parameters.updates(before)
             self._close()
 
     def _close(self) -> None:

@@ -46,6 +46,7 @@ class CaseSweeper(BasicSweeper):
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion, argv=self._task.argv,
         )  # fmt: skip
+        session.locate(request.locate)
         launcher.observer = session
         self._task.exit_code = session.execute(
             lambda: launcher.launch(session.overrides(), 0), can_settle=True

@@ -27,6 +27,8 @@ Linux only: no macOS, and Windows in WSL.
       runners
   python -m sweep -m suite=nightly hydra/launcher=slurm device=cuda hydra.launcher.partition=gpu
       as Slurm jobs; detach=true submits and returns, and python -m sweep.collect judges later
+  python -m sweep -m suite=smoke locate=true
+      look into each failure at the end: the step, stage and module where it parts
   python -m sweep -m resume_sweep=latest
       go on with an interrupted sweep (or one by its id); rerun=failed runs its failures again
 
@@ -42,8 +44,9 @@ Choices of your own:           --config-dir FOLDER, with layout/, feature/, trai
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
 sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline (pin one),
-sweep.calibrate (thresholds), sweep.sync (record later), sweep.collect (of a detached sweep),
-sweep.bisect (the first bad commit or release), sweep.versus (two commits).
+sweep.locate (where a failed case parts from its reference), sweep.calibrate (thresholds),
+sweep.sync (record later), sweep.collect (of a detached sweep), sweep.bisect (the first bad commit
+or release), sweep.versus (two commits).
 Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
 (nothing could be started or recorded), 130 interrupted."""
 

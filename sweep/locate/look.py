@@ -16,17 +16,18 @@ from sweep.errors import RequestError, unknown
 from sweep.files import write_json
 from sweep.judge import findings
 from sweep.locate import references, report
+from sweep.locate.place import Place
 from sweep.locate.reading import Run
 from sweep.locate.references import Kind, Reference
 from sweep.locate.report import Report
 from sweep.locate.running import Runs, Taps
-from sweep.locate.search import Place, Search
+from sweep.locate.search import Search
+from sweep.report.result import LOCATED
 from sweep.schema import Settings
 
 FEW = 2  # steps that are run first, where nobody knows at which the difference shows
 LAYERED = "sft"  # the adapter whose trainer compiles layer by layer: from outside they can be seen
-FOLDER = "locate"  # in the case's folder
-ANSWER = "locate.json"  # in that
+FOLDER, _, ANSWER = LOCATED.partition("/")
 
 
 def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = False) -> Report:
@@ -41,6 +42,8 @@ def look(sweep: Path, case_id: str, against: str | None = None, keep: bool = Fal
     ours = planned[case_id]
     if ours.unavailable is not None:
         raise RequestError(f"{case_id} cannot run here: {ours.unavailable}")
+    if ours.settings.layout.nodes > 1:
+        raise RequestError(f"{case_id} runs on several nodes; name a case that runs on one")
     facts = {name: found for name in planned if (found := facts_file.load_or_why(sweep / name)[0])}
     reference = references.choose(ours, planned, facts, findings.load(sweep / case_id), against)
     folder = sweep / case_id / FOLDER
@@ -86,9 +89,9 @@ def _first(taps: Taps, settings: Settings, reference: Reference) -> Place | None
     is_sharded = (
         layout_name(settings.layout) != "single" and reference.kind is not Kind.uninterrupted
     )
-    inside = Search(
-        Run(taps.ours), Run(taps.theirs), Run(taps.again), is_sharded, taps.begins
-    ).first()
+    runs = (Run(taps.ours), Run(taps.theirs), Run(taps.again))
+    has_rows = reference.kind is not Kind.oracle and settings.feature.packed  # not one by one
+    inside = Search(*runs, is_sharded, taps.begins, has_rows).first()
     data = min(map(report.of_documents, taps.problems), key=lambda one: one.step, default=None)
     if data is not None and (inside is None or data.step <= inside.step):
         return data

@@ -15,6 +15,7 @@ from sweep.locate.tokens import Tokens, read
 
 Array = Any
 FORWARD, BACKWARD = ("in", "heads", "out"), ("grad_in", "grad_out")
+INTEGERS = ("in_int", "out_int")  # tokens, positions, choices
 AGAIN = "again"  # computed again in backward
 
 
@@ -93,11 +94,12 @@ def _add(step: Step, head: dict[str, Any], arrays: list[Array]) -> None:
         if kind == "tokens":
             index[forward] = _numbers(step.tokens, head["rows"], array)
             step.ranks[index[forward][index[forward] >= 0]] = head["rank"]
-        elif kind in (*FORWARD, *BACKWARD, AGAIN):
+        elif forward:
             scale = head.get("divisor", 1) if kind in BACKWARD else 1
             _scatter(step, key, index[forward], array / scale)
         else:
-            step.parameters.setdefault(key, array)
+            finite = array if kind == "options" else np.where(np.isnan(array), np.inf, array)
+            step.parameters.setdefault(key, finite)
 
 
 def _numbers(tokens: Tokens, rows: list[str], places: Array) -> Array:

@@ -45,9 +45,12 @@ class Reference:
 
 
 def choose(
-    ours: Planned, sweep: Mapping[str, Planned], facts: Mapping[str, Facts],
-    judgement: Judgement | None, against: str | None = None,
-) -> Reference:  # fmt: skip
+    ours: Planned,
+    sweep: Mapping[str, Planned],
+    facts: Mapping[str, Facts],
+    judgement: Judgement | None,
+    against: str | None = None,
+) -> Reference:
     """What `against` names, else what the first check that failed compared the case with.
 
     Raises RequestError where there is nothing.
@@ -128,8 +131,9 @@ def first_off(ours: Sequence[Step], theirs: Sequence[Step]) -> int | None:
     others = {step.step: step for step in theirs}
     for step in sorted(ours, key=lambda one: one.step):
         other = others.get(step.step)
-        if other is not None and (_is_off(step.loss, other.loss)
-                                  or _is_off(step.grad_norm, other.grad_norm)):  # fmt: skip
+        if other is not None and (
+            _is_off(step.loss, other.loss) or _is_off(step.grad_norm, other.grad_norm)
+        ):
             return step.step
     return None
 
@@ -160,14 +164,24 @@ def ours(settings: Settings, steps: int | None, resumes: bool) -> Settings:
 def theirs(settings: Settings, steps: int | None) -> Settings:
     """The reference, which keeps its activations: what is computed again says nothing more."""
     feature = replace(
-        settings.feature, compile=False, fullgraph=False, compile_backend=None,
-        ac=ActivationCheckpointing.none, act_offload=False, resume_at=[], min_steps=None,
-    )  # fmt: skip
+        settings.feature,
+        compile=False,
+        fullgraph=False,
+        compile_backend=None,
+        ac=ActivationCheckpointing.none,
+        act_offload=False,
+        resume_at=[],
+        min_steps=None,
+    )
     return _bare(replace(settings, feature=feature), steps)
 
 
 def _bare(settings: Settings, steps: int | None) -> Settings:
     return replace(
-        settings, export=False, profile_step=0, noise=NoiseConf(repeats=0), replay=ReplayConf(),
+        settings,
+        export=False,
+        profile_step=0,
+        noise=NoiseConf(repeats=0),
+        replay=ReplayConf(),
         steps=min(settings.steps, steps or settings.steps),
-    )  # fmt: skip
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sweep.locate.search import OUTSIDE, Place
+from sweep.locate.place import OUTSIDE, Place
 
 NAMED = 4  # other parameters that are named
 
@@ -30,8 +31,11 @@ class Report:
         return f"step {place.step}, {place.stage}, {place.module}: {place.what}"
 
     def as_json(self) -> dict[str, Any]:
-        """For a program."""
-        return {**asdict(self), "line": self.line}
+        """For a program; JSON has no infinity, which a difference is where a number is none."""
+        values = {**asdict(self), "line": self.line}
+        if self.place is not None and not math.isfinite(self.place.size or 0.0):
+            values["place"]["size"] = None
+        return values
 
     def __str__(self) -> str:
         head = f"{self.case}, held against {self.reference}"

@@ -76,9 +76,9 @@ class Runs:
             return Taps(ours, other, again)
 
     def _resumed(self, server: str | None) -> Taps:
-        """The whole run is the reference of the last launch; it is run again to be rounded."""
+        """The whole run is the reference of the last launch; a repeat shows what differs anyway."""
         with ThreadPoolExecutor(2) as pool:
-            again = pool.submit(self._run, self.ours, "rounding", 0, server, ROUNDING)
+            again = pool.submit(self._run, self.ours, "rounding", 0, server, {})
             whole = self._run(self.ours, "case", 0, server, {})
             launches = trainers.of(self.ours).launches(self.ours)
             for number in range(1, len(launches)):
@@ -94,9 +94,13 @@ class Runs:
             return Taps(ours, theirs, again.result()[0], problems=tuple(problems))
 
     def _run(
-        self, settings: Settings, name: str, number: int, server: str | None,
+        self,
+        settings: Settings,
+        name: str,
+        number: int,
+        server: str | None,
         env: dict[str, str],
-    ) -> Path:  # fmt: skip
+    ) -> Path:
         """Start one of a case's launches; returns its folder of taps."""
         trainer = trainers.of(settings)
         launches = in_folders(trainer.launches(settings), self.folder / name)

@@ -1,53 +1,29 @@
-"""Walks a step in the order in which it is computed, to the first place where two runs differ."""
+"""Goes through the steps of two runs, to the first place where they differ."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any
-
-import numpy as np
-
-from sweep.locate.difference import Difference, between
-from sweep.locate.reading import AGAIN, BACKWARD, FORWARD, Key, Run, Step
+from sweep.locate.difference import FACTOR, LATER
+from sweep.locate.pair import Pair
+from sweep.locate.place import OUTSIDE, WHOLE, Place
+from sweep.locate.reading import FORWARD, INTEGERS, Run, Step
 from sweep.locate.tokens import first_unlike
-
-OUTSIDE = "(outside of the model)"
-WHOLE = "(the model itself)"
-OPTIONS = ("lr", "weight_decay", "beta1", "beta2", "eps", "step")  # as in sweep_taps/parameters.py
-MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
-UNLIKE = 1e-4  # relative: factors on gradients that differ by more are others
-CLOSE = 1e-9  # relative: options are numbers that somebody wrote down
-
-
-@dataclass
-class Place:
-    """Where two runs part first."""
-
-    step: int
-    stage: str  # data, state, forward, loss, backward, reduction, optimizer
-    module: str  # qualified name, or OUTSIDE
-    what: str  # in words: what differs
-    inputs_agree: bool = True
-    size: float | None = None
-    rounding: float | None = None
-    tokens: int = 0  # that differ
-    where: str = ""  # the worst token, or the parameter with its row
-    rank: int | None = None
-    heads: list[int] = field(default_factory=list)
-    more: list[str] = field(default_factory=list)  # other parameters
 
 
 class Search:
     """Two runs, and perhaps a third that is the second but for rounding."""
 
     def __init__(
-        self, ours: Run, theirs: Run, again: Run | None, is_sharded: bool, begins: int = 1
+        self,
+        ours: Run,
+        theirs: Run,
+        again: Run | None,
+        is_sharded: bool,
+        begins: int = 1,
+        has_rows: bool = True,
     ) -> None:
         self.ours, self.theirs, self.again = ours, theirs, again
         self.is_sharded, self.begins = is_sharded, begins
+        self.kinds = (*INTEGERS, *FORWARD) if has_rows else FORWARD
 
     def first(self) -> Place | None:
         """The first place, step by step; None if nothing differs but by rounding."""
@@ -62,18 +38,18 @@ class Search:
             has_noise = self.again is not None and number in self.again.steps
             again = self.again.step(number) if self.again and has_noise else None
             pair = Pair(number, self.ours.step(number), self.theirs.step(number), again)
+            pair.kinds = self.kinds
+            pair.factor = FACTOR if number == self.ours.steps[0] else LATER
             pair.before = self._before(number)
             if (place := pair.first(self.is_sharded)) is not None:
                 return place
         return None
 
-    def _before(self, number: int) -> tuple[Step, Step, Step | None] | None:
-        """The steps before, of runs that went through it: what one that begins here starts from."""
+    def _before(self, number: int) -> tuple[Step, Step] | None:
+        """Our first step, and the one before of a reference that went on from it."""
         if number != self.ours.steps[0] or number - 1 not in self.theirs.steps:
             return None
-        has_noise = self.again is not None and number - 1 in self.again.steps
-        again = self.again.step(number - 1) if self.again and has_noise else None
-        return self.ours.step(number), self.theirs.step(number - 1), again
+        return self.ours.step(number), self.theirs.step(number - 1)
 
 
 def _unlike_steps(number: int) -> Place:
@@ -86,285 +62,3 @@ def _data(number: int, ours: Run, theirs: Run) -> Place | None:
         return None
     document, how = unlike
     return Place(number, "data", OUTSIDE, how, False, where=f"row {document.row}")
-
-
-class Pair:
-    """The same step of both runs."""
-
-    def __init__(self, number: int, ours: Step, theirs: Step, again: Step | None) -> None:
-        self.number, self.ours, self.theirs, self.again = number, ours, theirs, again
-        self.before: tuple[Step, Step, Step | None] | None = None
-
-    def first(self, is_sharded: bool) -> Place | None:
-        """Stage by stage."""
-        after = "reduction" if is_sharded else "backward"
-        stages: tuple[Callable[[], Place | None], ...] = (
-            self._state,
-            self._forward,
-            self._recomputed,
-            self._backward,
-            lambda: self._gradients(after),
-            lambda: self._clipping(after),
-            self._options,
-            self._optimizer,
-        )
-        return next((place for stage in stages if (place := stage())), None)
-
-    def _state(self) -> Place | None:
-        """What the run starts from: weights, buffers and what the optimizer remembers."""
-        ours, theirs, again = self.before or (self.ours, self.theirs, self.again)
-        suffix = "" if self.before else "_before"  # the reference went on from the step before
-        for kind in ("weight", *MOMENTS):
-            text = "the weights that it starts from" if kind == "weight" else f"{kind} restored"
-            records = Records(ours, theirs, again, f"{kind}_before", f"{kind}{suffix}")
-            if found := records.unlike(must_have=self.before is not None):
-                return self._of_parameters("state", text, found)
-            if kind == "weight" and (name := records.untied()):
-                return Place(self.number, "state", owner(name), f"{name} is a parameter of its own")
-        return None
-
-    def _forward(self) -> Place | None:
-        found = next(self._modules(FORWARD), None)
-        if found is None:
-            return None
-        name, slot = found.key.name, found.key.slot
-        if found.key.kind != "out" and not name:
-            text = f"the model's input {slot}"
-            return self._of_tokens("data", OUTSIDE, text, found, inputs_agree=False)
-        if found.key.kind == "out":
-            return self._of_tokens("forward", name, _slotted("its output", slot), found)
-        text = f"what it hands to {_last(name)} ({slot})"
-        return self._of_tokens("forward", owner(name), text, found)
-
-    def _recomputed(self) -> Place | None:
-        """What activation checkpointing computes again, against the first time."""
-        for key in self.ours.of((AGAIN,)):
-            first = self.ours.modules.get(Key("out", key.name, key.slot, key.call))
-            if first is not None and (found := between(key, self.ours.modules[key], first, None)):
-                text = _slotted("its output, computed again in backward, is another", key.slot)
-                return self._of_tokens("backward", key.name, text, found)
-        return None
-
-    def _backward(self) -> Place | None:
-        found = next(self._modules(BACKWARD), None)
-        if found is None:
-            return None
-        name, slot = found.key.name, found.key.slot
-        if found.key.kind == "grad_out" and not self._seen_before(found.key):
-            text = "the gradient of the model's output: its loss, or how it is scaled"
-            return self._of_tokens("loss", OUTSIDE, text, found)
-        if found.key.kind == "grad_in":
-            text = f"the gradient that it hands back for its input {slot}"
-            return self._of_tokens("backward", name, text, found)
-        text = f"the gradient of {_last(name)}'s output" + (f" {slot}" if slot else "")
-        return self._of_tokens("backward", owner(name), text, found)
-
-    def _seen_before(self, key: Key) -> bool:
-        """Whether a gradient of another tensor than the model's output came before this one."""
-        order = self.theirs.of(BACKWARD)
-        earlier = order[: order.index(key)] if key in order else order
-        return any(other.name for other in earlier) or bool(key.name and earlier)
-
-    def _gradients(self, stage: str) -> Place | None:
-        found = self._records("grad").unlike()
-        return self._of_parameters(stage, "its gradient", found) if found else None
-
-    def _clipping(self, stage: str) -> Place | None:
-        """Between backward and the optimizer: all are scaled alike by clipping, or some are not."""
-        found = self._records("stepped").unlike()
-        if not found:
-            return None
-        factors = {one.key.name: self._factor(one.key.name) for one in found}
-        usual = float(np.median(list(factors.values())))
-        odd = [one for one in found if abs(factors[one.key.name] - usual) > UNLIKE * abs(usual)]
-        rest = [one for one in self._records("stepped").names() if one not in factors]
-        is_some = rest or (odd and len(odd) <= len(found) // 2)
-        if is_some and not self.is_by_rank(found):
-            text = "its gradient, changed after backward"
-            return self._of_parameters(stage, text, odd if odd and not rest else found)
-        text = f"the gradient that the optimizer gets: {usual:.4g} times that of the reference"
-        return self._of_parameters("optimizer", text, found)
-
-    def is_by_rank(self, found: list[Difference]) -> bool:
-        """Whether what differs is spread over all of the model."""
-        return module_of([one.key.name for one in found]) == WHOLE
-
-    def _factor(self, name: str) -> float:
-        """By what a gradient is longer than the reference's."""
-        ours, theirs = (s.parameters.get(Key("stepped", name)) for s in (self.ours, self.theirs))
-        if ours is None or theirs is None or ours.shape != theirs.shape:
-            return 0.0
-        norm = float(np.linalg.norm(theirs[:, -1]))
-        return float(np.linalg.norm(ours[:, -1])) / norm if norm else 1.0
-
-    def _records(self, kind: str) -> Records:
-        return Records(self.ours, self.theirs, self.again, kind, kind)
-
-    def _options(self) -> Place | None:
-        mine = {k.name: v for k, v in self.ours.parameters.items() if k.kind == "options"}
-        others = {k.name: v for k, v in self.theirs.parameters.items() if k.kind == "options"}
-        if not mine:
-            return None
-        found = [
-            (name, words)
-            for name, theirs in others.items()
-            if (words := _unlike_options(mine.get(name), theirs))
-        ]
-        if not found:
-            return None
-        name, words = found[0]
-        more = [name for name, _ in found[1:]]
-        stage = "state" if self.before and words.startswith("step ") else "optimizer"
-        module = module_of([name, *more])
-        return Place(self.number, stage, module, words, where=name, more=more)
-
-    def _optimizer(self) -> Place | None:
-        for kind in (*MOMENTS, "weight"):
-            if found := self._records(kind).unlike():
-                text = "the weight after the step" if kind == "weight" else f"{kind} after the step"
-                return self._of_parameters("optimizer", text, found)
-        return None
-
-    def _modules(self, kinds: Sequence[str]) -> Iterator[Difference]:
-        """Differences of the modules' records, in the reference's order."""
-        for key in self.theirs.of(kinds):
-            mine, other = self.ours.modules.get(key), self.theirs.modules[key]
-            if mine is None and key.kind not in BACKWARD:
-                continue  # a layout may compute it elsewhere
-            again = self.again.modules.get(key) if self.again else None
-            mine = np.where(np.isnan(other), np.nan, 0.0) if mine is None else mine
-            found = between(key, mine, other, again)
-            if found is None and key in self.ours.broken - self.theirs.broken:
-                found = Difference(key, np.arange(0), float("inf"), 0.0, -1)
-            if found is not None:
-                yield found
-
-    def _of_tokens(
-        self, stage: str, module: str, what: str, found: Difference, inputs_agree: bool = True
-    ) -> Place:
-        token: object = "the padding, where it is not finite"
-        rank = -1
-        if found.worst >= 0:
-            token, rank = self.ours.tokens.places[found.worst], int(self.ours.ranks[found.worst])
-        return Place(
-            self.number, stage, module, what, inputs_agree, found.size, found.rounding,
-            len(found.rows), str(token), None if rank < 0 else rank, self._heads(found),
-        )  # fmt: skip
-
-    def _heads(self, found: Difference) -> list[int]:
-        """The heads that differ, where the difference is in what attention hands on."""
-        key = Key("heads", found.key.name, found.key.slot, found.key.call)
-        ours, theirs = self.ours.modules.get(key), self.theirs.modules.get(key)
-        if ours is None or theirs is None or ours.shape != theirs.shape:
-            return []
-        off = np.nan_to_num(np.abs(ours - theirs)).max(0) / (np.nanmean(np.abs(theirs)) + 1e-30)
-        return np.flatnonzero(off > max(off.max() * 0.01, 1e-6)).tolist()
-
-    def _of_parameters(self, stage: str, what: str, found: list[Difference]) -> Place:
-        names = [one.key.name for one in found]
-        if stage == "reduction":  # backward comes to the last layers first
-            names.reverse()
-        module = module_of(names)
-        inside = [one for one in found if module == WHOLE or one.key.name.startswith(module)]
-        worst = max(inside or found, key=lambda one: one.excess)
-        name, rows = worst.key.name, worst.rows
-        span = f"rows {rows[0]} to {rows[-1]}" if len(rows) > 1 else f"row {rows[0]}"
-        known, count = self.theirs.parameters.get(worst.key), self.ours.shards.get(name, 1)
-        rank = None
-        if count > 1 and known is not None:
-            rank = worst.worst // -(-len(known) // count)
-        more = [other for other in names if other != name]
-        return Place(
-            self.number, stage, module, what, True, worst.size, worst.rounding, 0,
-            f"{name}, {len(rows)} of its rows ({span})", rank, more=more,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Records:
-    """What two runs, and the rounded one, recorded of parameters under a kind."""
-
-    ours: Step
-    theirs: Step
-    again: Step | None
-    kind: str
-    other: str  # the reference's name for it
-
-    def names(self) -> list[str]:
-        """The parameters that the reference has it of, in the model's order."""
-        return [key.name for key in self.theirs.parameters if key.kind == self.other]
-
-    def unlike(self, must_have: bool = False) -> list[Difference]:
-        """Those that differ; a parameter without the record has zeros.
-
-        A run without any such record says nothing, unless it `must_have` it.
-        """
-        mine = {k.name: x for k, x in self.ours.parameters.items() if k.kind == self.kind}
-        if not mine and not must_have:
-            return []
-        found = [self._between(name, mine.get(name)) for name in self.names()]
-        return [one for one in found if one is not None]
-
-    def _between(self, name: str, mine: Any) -> Difference | None:
-        values = self.theirs.parameters[Key(self.other, name)]
-        if mine is None:
-            if self.kind.startswith("weight"):
-                return None  # a buffer that only one of the two has
-            mine = np.zeros_like(values)
-        again = self.again and self.again.parameters.get(Key(self.other, name))
-        return between(Key(self.kind, name), mine, values, again)
-
-    def untied(self) -> str:
-        """A weight that the reference does not have: there it is another's."""
-        known = set(self.names())
-        names = (key.name for key in self.ours.parameters if key.kind == self.kind)
-        extra = [name for name in names if name.endswith(".weight") and name not in known]
-        return extra[0] if extra and known else ""
-
-
-def module_of(parameters: Sequence[str]) -> str:
-    """The innermost module that has the first of these and those of them in the same layer.
-
-    All of the model, where they are of several layers and of none.
-    """
-    layers = [layer_of(name) for name in parameters]
-    if "" in layers and len(set(layers)) > 2:
-        return WHOLE
-    return common([name for name, layer in zip(parameters, layers, strict=True)
-                   if layer == layers[0]])  # fmt: skip
-
-
-def layer_of(name: str) -> str:
-    """The layer that a parameter is in, `model.layers.3`; empty for one in none."""
-    match = re.match(r"(.*?\.\d+)\.", name)
-    return match[1] if match else ""
-
-
-def common(parameters: Sequence[str]) -> str:
-    """The innermost module that has all of these parameters."""
-    owners = [name.split(".")[:-1] for name in parameters]
-    shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*owners, strict=False))
-    return ".".join(parts[0] for parts in shared) or WHOLE
-
-
-def owner(name: str) -> str:
-    """The module that a parameter, or a module, is in."""
-    return name.rpartition(".")[0] or WHOLE
-
-
-def _unlike_options(ours: Any, theirs: Any) -> str:
-    if ours is None:
-        return "it is in no group of the optimizer"
-    for name, one, other in zip(OPTIONS, ours, theirs, strict=True):
-        is_known = np.isfinite(one) and np.isfinite(other)
-        if is_known and abs(one - other) > CLOSE * max(abs(one), abs(other)):
-            return f"{name} is {one:g}, in the reference {other:g}"
-    return ""
-
-
-def _slotted(text: str, slot: str) -> str:
-    return f"{text} {slot}" if slot else text
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]

@@ -42,6 +42,7 @@ class Request:
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     references: bool = False
     named: Sequence[str] | None = None
+    locate: bool = False
 
     @classmethod
     def of(cls, config: DictConfig, detachable: bool = False) -> Request:
@@ -69,6 +70,7 @@ class Request:
             outputs=outputs,
             references=config.references,
             named=None if config.cases is None else list(config.cases),
+            locate=config.locate,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
         if request.detach and not detachable:

@@ -55,6 +55,8 @@ def failure_note(result: Result, limit: int = 6000) -> str:
         f"{escaped(f'{finding.check}: {short(finding.message, room)}')}\n\n"
         for finding in result.against
     )
+    if result.located:
+        note += f"{escaped(f'parts at: {short(result.located, room)}')}\n\n"
     note += f"Look in `{result.where}`. Run it again:\n\n    {result.command}\n"
     for title, text in result.tails:
         indented = "\n".join(f"    {printable(line)}" for line in text.splitlines())

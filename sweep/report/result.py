@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from sweep.facts import Facts
 from sweep.judge import Judgement, Verdict
 from sweep.report.runs import Run, overlay_address, run_of
 
+LOCATED = "locate/locate.json"  # in a case's folder: sweep.locate's answer
 MESSAGE_LIMIT = 900  # characters of a message; a trainer's can be a hundred thousand long
 
 
@@ -72,6 +75,14 @@ class Result:
             if not reference.advisory and reference.outcome is not Outcome.PASS
         ]
         return [worst, *rest] if worst else []
+
+    @property
+    def located(self) -> str:
+        """Where the case parts from what it is compared with; empty unless somebody looked."""
+        path = self.folder / LOCATED
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return str(json.loads(path.read_text(encoding="utf-8"))["line"])
+        return ""
 
     @property
     def where(self) -> Path:

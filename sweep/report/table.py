@@ -114,6 +114,8 @@ def _show_group(console: Console, same: Sequence[Result], results: Sequence[Resu
 def _show_failure(console: Console, result: Result, results: Sequence[Result]) -> None:
     for finding in result.against:
         say(console, f"{finding.check}: {short(finding.message)}", indent=4)
+    if result.located:
+        say(console, f"parts at: {short(result.located)}", indent=4)
     say_whole(console, "  look in", str(result.where))
     say_whole(console, "  again  ", result.command)
     if address := curves_address(result, results):

@@ -85,6 +85,7 @@ class Settings:
     rerun: str | None = None  # failed: run what failed in that sweep instead
     host_gone: bool = False  # the other host that drove the sweep to resume is gone
     references: bool = False  # add what a case is compared with where the sweep has no such case
+    locate: bool = False  # look into each failed comparison at the end: where do the two part
     plan: bool = False  # list what would run, and run nothing
     detach: bool = False  # submit and return; python -m sweep.collect judges later
     sweep_id: str | None = None  # set by the sweep for its jobs

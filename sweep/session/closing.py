@@ -17,6 +17,7 @@ from sweep.files import ConfDirs
 from sweep.history import reports
 from sweep.judge import findings
 from sweep.judge.verdict import judge
+from sweep.locate import failures
 from sweep.report import Result
 from sweep.session.again import with_references
 from sweep.session.rejudge import judge_recorded, with_result
@@ -25,9 +26,16 @@ from sweep.store import End, Reader, Writer
 
 
 def close(
-    writer: Writer, folder: Path, results: Sequence[Result], end: End, conf: ConfDirs
+    writer: Writer,
+    folder: Path,
+    results: Sequence[Result],
+    end: End,
+    conf: ConfDirs,
+    locates: bool = False,
 ) -> tuple[list[Result], str | None]:
     """Judge a sweep that has just ended, write its reports, end its run.
+
+    `locates`: look into each failed comparison first, for its line in the reports.
 
     Returns the results as judged, and what is wrong with MLflow or the disk, if anything; each step
     is done as far as the others allow.
@@ -50,6 +58,8 @@ def close(
             judged = _on_disk(folder, results, conf)
     with _noted(problems):
         keep(judged)
+    if locates:
+        failures.look_into(folder, judged)
     with _noted(problems):
         _report(folder, judged, writer if is_recorded else None)
     if complaint := report.draw_all(judged):

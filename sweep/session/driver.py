@@ -112,6 +112,10 @@ class Session:
         results = SweepResults(every, folder, location, conf, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
 
+    def locate(self, wanted: bool) -> None:
+        """Say whether failed comparisons are looked into at the end (sweep/locate/)."""
+        self._results.locates = wanted
+
     def execute(self, run: Callable[[], object], can_settle: bool = False) -> int:
         """Run the cases by `run`, report, and return the exit code.
 

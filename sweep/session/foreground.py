@@ -13,6 +13,7 @@ from sweep.session.driver import Session
 def run(planned: Planned, machine: Machine, argv: Sequence[str]) -> int:
     """Run the case, record, judge and report it; returns the exit code."""
     session = Session.begin([planned], machine, live=False, argv=argv)
+    session.locate(planned.settings.locate)
 
     def run_it() -> None:
         session.submitted(0, _Ourselves())

@@ -28,6 +28,7 @@ class SweepResults:
         live: bool,
     ) -> None:  # fmt: skip
         self._planned, self._folder, self._conf = planned, folder, conf
+        self.locates = False  # looks into failed comparisons at the end
         self._results: dict[str, Result] = {}
         expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
         self.progress = Progress([case.case.id for case in planned], live, estimates=expected)
@@ -90,7 +91,8 @@ class SweepResults:
 
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
-        return closing.close(self._store, self._folder, self.results, end, self._conf)
+        locates = self.locates and not end.interrupted
+        return closing.close(self._store, self._folder, self.results, end, self._conf, locates)
 
     @property
     def results(self) -> list[Result]:

@@ -75,6 +75,9 @@ TINY = {
     "make ui": Tiny("PORT={port}"),
     "python -m sweep -m rerun=failed": Tiny("plan=true", 0, f"{FAULT} (?s:.*)1 cases, 1 launches"),
     "python -m sweep.judge sweep=latest": Tiny("", 1, "1 passed, 1 failed"),
+    f"python -m sweep.locate case={FAULT}": Tiny(
+        "", 0, r"step 1, forward\s+module\s+model\.layers\.0\.self_attn\s"
+    ),
     "python -m sweep.compare base=previous head=latest": Tiny("", 0, "llama-single-base"),
     "python -m sweep.baseline pin latest": Tiny("", 0, "pinned .* of smoke"),
     "python -m sweep.calibrate --check": Tiny("", 0, r"resume\.loss\S+ threshold .* separates"),
