@@ -65,7 +65,8 @@ def copy_nights(address: str) -> tuple[int, int]:
             ).scalar_one()
             for kind in ("sweep", "case")
         }
-        store.execution_options(isolation_level="AUTOCOMMIT").execute(sqlalchemy.text("analyze"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as store:
+        store.execute(sqlalchemy.text("analyze"))
     return kinds["sweep"], kinds["case"]
 
 

@@ -21,7 +21,7 @@ NOT_COMPUTED = (
     "export", "trainer.export",  # what it writes besides
     "outputs", "sweep_id", "case_id", "gpus", "replay", "attempts",  # where it runs
     "suite", "shard", "resume_sweep", "rerun", "references", "host_gone",  # about the sweep
-    "plan", "detach",
+    "plan", "detach", "notify", "notify_form", "notify_always",
     "trainer.project", "trainer.python",  # where its code is; which code it was is provenance
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan
 )  # fmt: skip

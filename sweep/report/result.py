@@ -26,6 +26,7 @@ class Result:
     facts: Facts | None = None  # None: it never ran
     run: Run | None = None  # None: as the case's folder says
     located: str = ""  # where it parts from what it differs from; empty if nobody looked
+    link: str = ""  # where a page leads to its files, if not to a folder with its id
     origin: str = ""  # the folder on the machine where it ran, if that is another: only shown
 
     @property

@@ -30,6 +30,7 @@ from sweep.schema import Settings
 from sweep.session import retries, ties
 from sweep.session.alike import Alike, EnoughError
 from sweep.session.aside import set_aside
+from sweep.session.notify import Notice
 from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
 from sweep.store import End, Location
@@ -111,6 +112,10 @@ class Session:
         runnable = [case for case in todo if case.unavailable is None]
         results = SweepResults(every, folder, location, conf, live)
         return cls(folder, every, runnable, machine, results, experiment, detach, conclusion)
+
+    def notify(self, notice: Notice | None) -> None:
+        """Whom to tell at the end."""
+        self._results.notice = notice
 
     def execute(self, run: Callable[[], object], can_settle: bool = False) -> int:
         """Run the cases by `run`, report, and return the exit code.
