@@ -8,19 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sweep.case import folder as sweep_folder
-from sweep.case.folder import ASIDE, PLAN
+from sweep.case.folder import ASIDE
 from sweep.cli import arguments
 from sweep.cli.arguments import Argument, Usage
 from sweep.errors import RequestError
 from sweep.files import ConfDirs
-from sweep.report import FORMATS
 from sweep.report.runs import RECORDED
 from sweep.slurm import jobs
 from sweep.store import Location, pruning
-from sweep.store.ending import HISTORY
 
 CASE_FILES = frozenset({"case.json", "facts.json", "findings.json", RECORDED})
-SWEEP_FILES = frozenset({PLAN, RECORDED, HISTORY, *FORMATS})
+REPORTS = (".md", ".json", ".xml", ".html")  # in a sweep's own folder
 A_DAY = 86_400.0
 USAGE = Usage(
     "sweep.prune",
@@ -96,7 +94,7 @@ def _large(folder: Path) -> Iterator[Path]:
         elif path.name == ASIDE:
             for case_dir in path.glob("*/*"):
                 yield from _but(case_dir, CASE_FILES)
-        elif path.name not in SWEEP_FILES:
+        elif path.suffix not in REPORTS:
             yield path
 
 

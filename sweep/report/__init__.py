@@ -35,10 +35,12 @@ __all__ = [
     "junit",
     "not_run",
     "page",
+    "report_of",
     "rerun_command",
     "show",
     "sweep_note",
     "write",
+    "write_report",
 ]
 
 

@@ -128,11 +128,17 @@ def test_a_case_that_was_located_has_its_line(make_result: MakeResult) -> None:
 @pytest.mark.parametrize(
     ("verdict", "before", "changed"),
     [
-        ("passed", "passed", False), ("failed", "failed", False), ("failed", "passed", True),
-        ("crashed", "failed", True), ("passed", "failed", True), ("flaky", "passed", True),
-        ("passed", None, False), ("failed", None, True), ("known", "passed", False),
+        ("passed", "passed", False),
+        ("failed", "failed", False),
+        ("failed", "passed", True),
+        ("crashed", "failed", True),
+        ("passed", "failed", True),
+        ("flaky", "passed", True),
+        ("passed", None, False),
+        ("failed", None, True),
+        ("known", "passed", False),
     ],
-)  # fmt: skip
+)
 def test_only_a_change_is_news(
     make_result: MakeResult, verdict: str, before: str | None, changed: bool
 ) -> None:
