@@ -40,6 +40,7 @@ Choices of your own:           --config-dir FOLDER, with layout/, feature/, trai
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
+sweep.history (cases over the nights), sweep.merge (shards), sweep.prune (logs of old nights),
 sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline (pin one),
 sweep.calibrate (thresholds), sweep.sync (record later), sweep.collect (of a detached sweep).
 Exit code: 0 all passed, 1 a case failed, 2 the request is wrong, 3 the sweep itself failed
