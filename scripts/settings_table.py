@@ -17,12 +17,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from sft.config import Config
-from sweep import schema, trainers
+from sweep import schema
 from sweep.case.machine import Machine
 from sweep.files import conf_dir
 from sweep.plan import plan, suite
 from sweep.report.markdown import table
 from sweep.trainers.base import in_folders
+from sweep.trainers.sft import SftTrainer
 
 NIGHTS = ("nightly", "resume_all")
 MOST = 4
@@ -67,9 +68,9 @@ def configs(name: str) -> Iterator[dict[str, Any]]:
         assert isinstance(rows, list)
         cases = plan(suite.combinations({}, rows), _composed, Machine())
         for planned in cases:
-            trainer = trainers.of(planned.settings)
             if planned.settings.trainer.adapter != "sft" or planned.unavailable:
                 continue
+            trainer = SftTrainer()
             launches = trainer.launches(planned.settings)
             for launch, folder in in_folders(launches, Path("sweep/case")):
                 yield trainer.config(planned.settings, launch, folder, Path("model"))

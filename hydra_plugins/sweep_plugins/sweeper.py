@@ -28,6 +28,7 @@ class CaseSweeper(BasicSweeper):
         from sweep.plan import honoured
         from sweep.plan.request import Request
         from sweep.session.driver import Session
+        from sweep.session.notify import Notice
 
         assert self.hydra_context is not None
         assert self.config is not None
@@ -42,11 +43,14 @@ class CaseSweeper(BasicSweeper):
             limits = planned[0].settings.launch
             request.show(planned, partial(launcher.expected, machine, limits))
             return
+        said = self.config
+        notice = Notice.asked_for(said.notify, said.notify_form, said.notify_always)
         session = Session.begin(
             planned, machine, request.experiment, request.earlier,
             detach=request.detach, conclusion=request.conclusion, argv=self._task.argv,
         )  # fmt: skip
         session.locate(request.locate)
+        session.notify(notice)
         launcher.observer = session
         self._task.exit_code = session.execute(
             lambda: launcher.launch(session.overrides(), 0), can_settle=True

@@ -127,7 +127,7 @@ def write_plan(
         {
             "sweep_id": folder.name,
             "experiment": experiment,
-            "argv": before.get("argv", list(argv)),
+            "argv": before.get("argv", [_without_secret(word) for word in argv]),
             "started": before.get("started") or _start(folder.parent),
             "driver": this_driver(),
             "environment": dict(environment),
@@ -136,6 +136,13 @@ def write_plan(
             ),
         },
     )
+
+
+def _without_secret(word: str) -> str:
+    """A webhook's address lets anybody post; `notify=${oc.env:NAME}` shows none, and stays."""
+    key, equals, value = word.partition("=")
+    is_secret = key.lstrip("+") == "notify" and not value.startswith("${")
+    return f"{key}{equals}***" if is_secret and value else word
 
 
 def _start(outputs: Path) -> float:

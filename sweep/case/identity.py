@@ -22,7 +22,7 @@ NOT_COMPUTED = (
     "outputs", "sweep_id", "case_id", "gpus", "replay", "attempts",  # where it runs
     # about the sweep
     "suite", "variant", "cases", "shard", "resume_sweep", "rerun", "references", "host_gone",
-    "plan", "detach", "locate",
+    "plan", "detach", "locate", "notify", "notify_form", "notify_always",
     # where its code is; which code it was is provenance
     "trainer.project", "trainer.tree", "trainer.python",
     "trainer.archs", "trainer.layouts", "trainer.features", "trainer.not_shown",  # for the plan

@@ -105,7 +105,7 @@ def _foreground(config: DictConfig, argv: Sequence[str]) -> int:
         config.hydra = HydraConfig.get()  # which Hydra keeps from its task
     honoured.check_case(config.hydra)
     for key in SET_BY_US:
-        if config.get(key) is not None:
+        if config.get(key):
             raise RequestError(f"{key}: the sweep itself sets it; leave it out")
     planned = plan_one(config.hydra.overrides.task, config, this_machine())
     return foreground.run(planned, this_machine(), argv)

@@ -43,6 +43,7 @@ Choices of your own:           --config-dir FOLDER, with layout/, feature/, trai
 
 Results: outputs/<sweep id>/ with summary.md, junit.xml and a folder a case; and MLflow runs, in
 outputs/mlflow.db or where MLFLOW_TRACKING_URI points. More commands on them, each with --help:
+sweep.history (cases over the nights), sweep.merge (shards), sweep.prune (logs of old nights),
 sweep.judge (again, from MLflow), sweep.compare (two sweeps), sweep.baseline (pin one),
 sweep.locate (where a failed case parts from its reference), sweep.calibrate (thresholds),
 sweep.sync (record later), sweep.collect (of a detached sweep), sweep.bisect (the first bad commit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -53,7 +54,12 @@ def told(place: Place) -> str:
 
 def link(place: Place) -> str:
     """The page of that night, which lies in the folder next to this one's."""
-    return f"../{quote(place.night.sweep_id, safe='')}/matrix.html"
+    return _page_of(place.night.sweep_id)
+
+
+@cache
+def _page_of(sweep_id: str) -> str:
+    return f"../{quote(sweep_id, safe='')}/matrix.html"
 
 
 def _class(place: Place | None) -> str:

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from sweep.history.case import BAD, CaseHistory, Change, Place, histories
 from sweep.history.commits import Commits
-from sweep.judge import Verdict
 from sweep.report.looks import LOOKS
 from sweep.store.nights import Night
 from sweep.store.past import grouped
@@ -106,7 +105,7 @@ def symbol(place: Place | None) -> str:
     """The verdict's symbol; NOT_RUN of a case without a result, ABSENT of one not asked for."""
     if place is None:
         return ABSENT
-    return LOOKS[Verdict(place.verdict)].symbol if place.verdict in KNOWN else NOT_RUN
+    return SYMBOLS.get(place.verdict, NOT_RUN)
 
 
 def day(seconds: float) -> str:
@@ -130,4 +129,4 @@ def nearest(case: CaseHistory) -> str:
     return f"{case.nearest.check} {case.nearest.closest:.2g}" if case.nearest else "-"
 
 
-KNOWN = frozenset(verdict.value for verdict in Verdict)
+SYMBOLS = {verdict.value: look.symbol for verdict, look in LOOKS.items()}

@@ -75,10 +75,11 @@ class Request:
         )
         if request.detach and not detachable:
             raise RequestError("detach=true: add hydra/launcher=slurm, whose jobs go on without us")
-        if request.detach and (config.launch.retries or config.launch.stop_after_alike):
+        at_ends = config.launch.retries or config.launch.stop_after_alike or config.notify
+        if request.detach and at_ends:
             raise RequestError(
                 "detach=true: nobody is there to look at cases as they end; leave out"
-                " launch.retries and launch.stop_after_alike"
+                " launch.retries, launch.stop_after_alike and notify"
             )
         if request.detach and request.conclusion is not None:
             raise RequestError("detach=true: this suite is about all its cases, and waits for them")

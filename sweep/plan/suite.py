@@ -21,7 +21,7 @@ NARROWED = ("arch", "layout", "feature", "trainer", "scale", "fault")
 # These say nothing about a case.
 OF_THE_SWEEP = (
     "suite", "cases", "shard", "resume_sweep", "rerun", "host_gone", "references", "plan", "detach",
-    "locate",
+    "locate", "notify", "notify_form", "notify_always",
 )  # fmt: skip
 
 SET_BY_US = ("sweep_id", "case_id", "gpus", "attempts")

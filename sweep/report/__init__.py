@@ -35,10 +35,12 @@ __all__ = [
     "junit",
     "not_run",
     "page",
+    "report_of",
     "rerun_command",
     "show",
     "sweep_note",
     "write",
+    "write_report",
 ]
 
 
@@ -70,7 +72,11 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 def write(folder: Path, results: Sequence[Result], past: Past = NO_PAST) -> None:
     """Write the report in every format into the sweep's folder."""
-    about = report_of(folder, results, past)
+    write_report(folder, report_of(folder, results, past))
+
+
+def write_report(folder: Path, about: Report) -> None:
+    """Write a report in every format into the folder."""
     for name, text in FORMATS.items():
         write_text(folder / name, text(about))
 

@@ -100,7 +100,8 @@ def file_link(result: Result) -> str:
     A SQLite store has no address, since whoever starts its UI chooses the port.
     """
     run = result.in_mlflow
-    return (run.address if run else "") or f"./{quote(result.case.id, safe='')}/"
+    address = run.address if run else ""
+    return address or result.link or f"./{quote(result.case.id, safe='')}/"
 
 
 def note_link(result: Result) -> str:

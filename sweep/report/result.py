@@ -28,7 +28,7 @@ class Result:
     command: str
     facts: Facts | None = None  # None: it never ran
     run: Run | None = None  # None: as the case's folder says
-    located: str = ""  # where it parts from what it differs from; empty if nobody looked
+    link: str = ""  # where a page leads to its files, if not to a folder with its id
     origin: str = ""  # the folder on the machine where it ran, if that is another: only shown
 
     @property
@@ -70,9 +70,9 @@ class Result:
         worst = self.judgement.worst
         findings = [finding for finding in self.judgement.findings if finding is not worst]
         rest = [
-            reference
-            for reference in findings
-            if not reference.advisory and reference.outcome is not Outcome.PASS
+            finding
+            for finding in findings
+            if not finding.advisory and finding.outcome is not Outcome.PASS
         ]
         return [worst, *rest] if worst else []
 
@@ -96,9 +96,7 @@ class Result:
         """What is said of the case without speaking against it."""
         findings = self.judgement.findings
         noted = [
-            reference
-            for reference in findings
-            if reference.advisory or reference.outcome is Outcome.PASS
+            finding for finding in findings if finding.advisory or finding.outcome is Outcome.PASS
         ]
         notes = [f"{note.check}: {note.message}" for note in noted if note.message]
         launches = self.facts.launches if self.facts else []

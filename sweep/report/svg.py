@@ -85,4 +85,6 @@ def _share(value: float, ends: tuple[float, float]) -> float:
     low, high = ends
     if not math.isfinite(value):
         return 0.0 if value < 0 else 1.0
-    return 0.5 if high == low else (value - low) / (high - low)
+    if high == low:
+        return 0.5
+    return (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the whole may be infinite

@@ -24,6 +24,7 @@ from sweep.schema.case import (
     LayoutConf,
     LinearAttention,
     NoiseConf,
+    NotifyForm,
     OptimConf,
     ReplayConf,
     ScaleConf,
@@ -39,8 +40,9 @@ from sweep.schema.trainer import (
 __all__ = [
     "ActivationCheckpointing", "ArchConf", "Attention", "DataConf", "Device", "Dtype",
     "ExpertDispatch", "FeatureConf", "LaunchConf", "LaunchMode", "LayoutConf",
-    "LinearAttention", "MetricsConf", "MetricsFormat", "NoiseConf", "OptimConf", "ReplayConf",
-    "ResumeConf", "ScaleConf", "Settings", "SuiteConf", "TrainerConf", "register", "trainer_confs",
+    "LinearAttention", "MetricsConf", "MetricsFormat", "NoiseConf", "NotifyForm", "OptimConf",
+    "ReplayConf", "ResumeConf", "ScaleConf", "Settings", "SuiteConf", "TrainerConf", "register",
+    "trainer_confs",
 ]  # fmt: skip
 
 
@@ -87,6 +89,9 @@ class Settings:
     references: bool = False  # add what a case is compared with where the sweep has no such case
     locate: bool = False  # look into each failed comparison at the end: where do the two part
     plan: bool = False  # list what would run, and run nothing
+    notify: str | None = None  # a webhook's address, which gets the short summary at the end
+    notify_form: NotifyForm = NotifyForm.auto
+    notify_always: bool = False  # also where no verdict has changed since the night before
     detach: bool = False  # submit and return; python -m sweep.collect judges later
     sweep_id: str | None = None  # set by the sweep for its jobs
     case_id: str | None = None  # likewise

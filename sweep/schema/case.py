@@ -152,6 +152,14 @@ class ReplayConf:
     below: float = 0.0
 
 
+class NotifyForm(Enum):
+    """What a webhook takes; `auto`: Slack's form for Slack's own host, else plain JSON."""
+
+    auto = "auto"
+    slack = "slack"
+    json = "json"
+
+
 class LaunchMode(Enum):
     """`cold`: plain torchrun. `warm`: ranks are forked from a process with everything imported."""
 

@@ -19,7 +19,9 @@ from sweep.judge import findings
 from sweep.judge.verdict import judge
 from sweep.locate import failures
 from sweep.report import Result
+from sweep.report.past import NO_PAST, Past
 from sweep.session.again import with_references
+from sweep.session.notify import Notice
 from sweep.session.rejudge import judge_recorded, with_result
 from sweep.session.results import load_all
 from sweep.store import End, Reader, Writer
@@ -32,13 +34,14 @@ def close(
     end: End,
     conf: ConfDirs,
     locates: bool = False,
+    notice: Notice | None = None,
 ) -> tuple[list[Result], str | None]:
     """Judge a sweep that has just ended, write its reports, end its run.
 
     `locates`: look into each failed comparison first, for its line in the reports.
 
     Returns the results as judged, and what is wrong with MLflow or the disk, if anything; each step
-    is done as far as the others allow.
+    is done as far as the others allow. `notice` is sent at the end.
     """
     problems: list[str] = []
     has_run = (
@@ -60,23 +63,28 @@ def close(
         keep(judged)
     if locates:
         failures.look_into(folder, judged)
+    past = NO_PAST
     with _noted(problems):
-        _report(folder, judged, writer if is_recorded else None)
+        past = _report(folder, judged, writer if is_recorded else None)
     if complaint := report.draw_all(judged):
         print(complaint, file=sys.stderr)
     if is_recorded:
         with _noted(problems):
             writer.finish(judged, end)
+    if notice is not None and not end.unfinished:
+        with _noted(problems):
+            notice.send(report.report_of(folder, judged, past), problems[0] if problems else None)
     return judged, problems[0] if problems else None
 
 
-def _report(folder: Path, results: Sequence[Result], store: Writer | None = None) -> None:
-    """With the nights before, where the store is there to say."""
+def _report(folder: Path, results: Sequence[Result], store: Writer | None = None) -> Past:
+    """Write the reports, with the nights before where the store is there to say; returns those."""
     try:
-        if store is None:
-            report.write(folder, results)
-        else:
-            store.call(lambda: reports.write(Reader(store.location), folder, results))
+        if store is not None:
+            reader = Reader(store.location)
+            return store.call(lambda: reports.write(reader, folder, results))
+        report.write(folder, results)
+        return NO_PAST
     except MachineryError:
         report.write(folder, results)  # without them
         raise

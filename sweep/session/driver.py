@@ -30,6 +30,7 @@ from sweep.schema import Settings
 from sweep.session import retries, ties
 from sweep.session.alike import Alike, EnoughError
 from sweep.session.aside import set_aside
+from sweep.session.notify import Notice
 from sweep.session.stopping import Stop, watched
 from sweep.session.sweep_results import SweepResults
 from sweep.store import End, Location
@@ -115,6 +116,10 @@ class Session:
     def locate(self, wanted: bool) -> None:
         """Say whether failed comparisons are looked into at the end (sweep/locate/)."""
         self._results.locates = wanted
+
+    def notify(self, notice: Notice | None) -> None:
+        """Whom to tell at the end."""
+        self._results.notice = notice
 
     def execute(self, run: Callable[[], object], can_settle: bool = False) -> int:
         """Run the cases by `run`, report, and return the exit code.

@@ -16,6 +16,7 @@ from sweep.plan import estimates
 from sweep.report import Result, rerun_command
 from sweep.session import closing
 from sweep.session.aside import set_aside
+from sweep.session.notify import Notice
 from sweep.session.progress import Progress
 from sweep.store import End, Location, Writer
 
@@ -33,6 +34,7 @@ class SweepResults:
         expected = estimates.seconds(planned, {})  # as recorded runs had it, MLflow takes seconds
         self.progress = Progress([case.case.id for case in planned], live, estimates=expected)
         self._store = Writer(location, folder)
+        self.notice: Notice | None = None  # sent at the end
 
     def started(self, case_id: str) -> None:
         """The case runs: there will be results to record."""
@@ -92,7 +94,9 @@ class SweepResults:
     def close(self, end: End) -> tuple[list[Result], str | None]:
         """Judge them all once more, report and end the sweep's run; see `closing.close`."""
         locates = self.locates and not end.interrupted
-        return closing.close(self._store, self._folder, self.results, end, self._conf, locates)
+        return closing.close(
+            self._store, self._folder, self.results, end, self._conf, locates, self.notice
+        )
 
     @property
     def results(self) -> list[Result]:

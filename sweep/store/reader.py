@@ -80,8 +80,12 @@ class Reader:
             latest.setdefault(run.data.tags["case_id"], run)
         return sorted(latest.values(), key=lambda run: (run.info.start_time, run.info.run_id))
 
+    def every_run(self, sweep: SweepRecord) -> list[Any]:
+        """The runs of all the sweep's cases, those that ran again included."""
+        return self._cases_of(sweep)
+
     def sweeps_of(
-        self, experiment_id: str, name: str, before: float | None = None, limit: int = PAGE
+        self, experiment_id: str, name: str, before: float | None = None, limit: int | None = PAGE
     ) -> list[SweepRecord]:
         """The sweeps of an experiment that began before that time (seconds), the newest first."""
         query = "tags.kind = 'sweep'"

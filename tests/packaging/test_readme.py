@@ -80,6 +80,8 @@ TINY = {
     ),
     "python -m sweep.compare base=previous head=latest": Tiny("", 0, "llama-single-base"),
     "python -m sweep.baseline pin latest": Tiny("", 0, "pinned .* of smoke"),
+    "python -m sweep.history suite=smoke": Tiny("", 0, r"smoke: \d+ night(?s:.*)llama-single-base"),
+    "python -m sweep.prune keep=90 outputs=outputs": Tiny("", 0, "freed in outputs"),
     "python -m sweep.calibrate --check": Tiny("", 0, r"resume\.loss\S+ threshold .* separates"),
     "python -m sweep.calibrate": Tiny("sweep=latest", 0, r"written: .*/conf/calibrated\.yaml"),
     "python -m sweep -m --config-dir examples/plain_pytorch/conf trainer=plain_pytorch arch=llama "

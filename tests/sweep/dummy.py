@@ -80,6 +80,9 @@ def main(behaviour: str, directory: Path, steps: int) -> None:
     behaviour = json.loads(os.environ.get("BEHAVIOURS", "{}")).get(behaviour, behaviour)
     changed = CHANGED.get(behaviour, {})
     print(f"training as {behaviour}")
+    if behaviour == "fails_once" and not (mark := Path(os.environ["MARK"])).exists():
+        mark.touch()
+        behaviour = "exit_42"
     report(directory, [line(step, **changed.get(step, {})) for step in (1, 2, 3)])
     misbehave(behaviour)
     if behaviour == "garbage":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,15 @@ from sweep.checks import Context
 from sweep.compare.rows import is_good
 from sweep.errors import RequestError
 from sweep.facts import Facts
+from sweep.history import __main__ as history
 from sweep.judge import Verdict, judge
 from sweep.plan.earlier import Earlier
 from sweep.report.result import exit_code
 from sweep.session.alike import Alike, EnoughError, cause_of
 from sweep.session.driver import Session
 from sweep.store import Reader
-from tests.sweep.recording import judge_again
+from tests.sweep.commands import DUMMY_TRAINER, TRAINER, sweep
+from tests.sweep.recording import ended, judge_again, synced
 from tests.sweep.report.conftest import MakeResult, make_result
 from tests.sweep.sessions import Job
 
@@ -143,8 +146,6 @@ def test_a_store_that_is_down_keeps_both_attempts_apart(
     assert night.execute() == 1
     assert not list(session.folder.glob("**/recorded.json"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    from tests.sweep.recording import ended, synced
-
     ended(session.folder)
     assert synced(session.folder.parent) == 0
     assert verdicts(session)["llama"] == "flaky"
@@ -271,3 +272,48 @@ def test_a_number_that_makes_no_sense_is_refused(word: str) -> None:
 
     with pytest.raises(RequestError, match=word.partition("=")[0]):
         plan([["arch=llama", "layout=single", *COMMAND, word]], composed, Machine())
+
+
+def dummies(outputs: Path, *words: str, **behaviours: str) -> subprocess.CompletedProcess[str]:
+    return sweep(
+        "-m",
+        f"arch={','.join(behaviours)}",
+        "layout=single",
+        *DUMMY_TRAINER,
+        TRAINER.replace("{behaviour}", "{arch}"),
+        f"outputs={outputs}",
+        f"+trainer.env.MARK={outputs}/mark",
+        *words,
+        BEHAVIOURS=json.dumps(behaviours),
+    )
+
+
+@pytest.mark.slow
+def test_a_trainer_that_fails_once_is_flaky_and_its_nights_say_so(
+    outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = dummies(outputs, "launch.retries=1", llama="fails_once", qwen3="ok")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 flaky, 1 passed" in done.stdout
+    (folder,) = (path.parent for path in outputs.glob("*/sweep.json"))
+    assert "flaky" in (folder / "summary.md").read_text()
+    logs = folder.glob(f"{ASIDE}/llama-single-base/1/launches/1_train/launcher.log")
+    assert [log.is_file() for log in logs] == [True]
+    assert history.main([f"outputs={outputs}", "json=-"]) == 0
+    cases = {case["case_id"]: case for case in json.loads(capsys.readouterr().out)["cases"]}
+    assert cases["llama-single-base"]["flakiness"] == {"changes": 1, "pairs": 1}
+    assert cases["llama-single-base"]["pass_rate"] == 0
+    assert cases["qwen3-single-base"]["pass_rate"] == 1
+
+
+@pytest.mark.slow
+def test_what_was_spared_runs_with_the_command_that_is_printed(outputs: Path) -> None:
+    broken = dict.fromkeys(("llama", "qwen3", "qwen3_moe", "gpt_oss"), "exit_42")
+    done = dummies(outputs, "launch.stop_after_alike=2", "launch.slots=1", **broken)
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = "2 of 4 cases were spared: 2 cases failed alike: exit: train: exit code 42"
+    assert said in done.stderr
+    words = shlex.split(done.stderr.partition("to go on: ")[2].splitlines()[0])
+    again = sweep(*words[3:], BEHAVIOURS=json.dumps(dict.fromkeys(broken, "ok")))
+    assert again.returncode == 1
+    assert "2 crashed, 2 passed" in again.stdout

@@ -138,7 +138,8 @@ def test_the_workflow_of_a_night_runs_each_of_its_shards() -> None:
     said = words[-1].replace("${{ matrix.shard }}", str(numbers[-1])).replace("$CHOICES", "")
     parsed = OverridesParser.create().parse_overrides(said.split())
     request = {one.key_or_group: one.value() for one in parsed}
-    assert request == {"suite": "nightly", "shard": f"{len(numbers)}/{len(numbers)}"}
+    last = f"{len(numbers)}/{len(numbers)}"
+    assert request == {"suite": "nightly", "shard": last, "launch.stop_after_alike": 5}
 
 
 def test_two_suites_at_once_are_an_error() -> None:

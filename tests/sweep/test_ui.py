@@ -199,6 +199,32 @@ def test_a_verdict_opens_the_run_in_the_ui(seen: Recorded) -> None:
     seen.page.driver.switch_to.window(here)
 
 
+def test_a_cell_leads_to_its_nights(seen: Recorded) -> None:
+    seen.page.open(seen.folder / "matrix.html")
+    assert "since 2026-01-01, 1 night" in seen.page.case(DROPPED).text
+    seen.page.case(DROPPED).find_element("css selector", "a.past").click()
+    seen.page.wait_for("nightly: 1 night, 2026-01-01")
+    seen.page.save(seen.pictures / "history.png")
+    (section,) = seen.page.all("section:target")
+    assert f"{DROPPED}: failed since 2026-01-01" in section.text
+    cell = seen.page.all(f"td.nights[data-case='{DROPPED}'] a")[-1]
+    assert cell.text == "✗"
+    cell.click()
+    seen.page.wait_for(f"Sweep {SWEEP_ID}")
+
+
+def test_the_page_draws_loss_and_gradient_norm_of_a_failed_case(seen: Recorded) -> None:
+    seen.page.open(seen.folder / "matrix.html")
+    seen.page.case(DROPPED).find_element("css selector", "a.finding").click()
+    (section,) = seen.page.all("section:target")
+    pictures = section.find_elements("css selector", "figure svg")
+    assert len(pictures) == 2
+    assert all(picture.size["width"] > 100 for picture in pictures)
+    own = pictures[0].find_elements("css selector", "polyline.own")
+    assert own[0].get_attribute("points").count(",") == 5
+    seen.page.save(seen.pictures / "section.png")
+
+
 def test_a_finding_leads_to_its_details_on_the_page(seen: Recorded) -> None:
     seen.page.open(seen.folder / "matrix.html")
     seen.page.case(DROPPED).find_element("css selector", "a.finding").click()

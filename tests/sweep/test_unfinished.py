@@ -136,6 +136,7 @@ def test_what_is_said_of_a_sweep_as_a_whole_is_no_part_of_a_case(planned: list[P
     settings = planned[0].settings
     whole: dict[str, Any] = {"suite": "x", "cases": ["a"], "shard": "1/2", "resume_sweep": "y",
              "rerun": "failed", "host_gone": True, "references": True, "plan": True,
-             "detach": True, "locate": True}  # fmt: skip
+             "detach": True, "locate": True, "notify": "x", "notify_form": "y",
+             "notify_always": True}  # fmt: skip
     assert set(whole) == set(OF_THE_SWEEP)
     assert identity_of(replace(settings, **whole)) == identity_of(settings)
