@@ -21,6 +21,7 @@ from sweep.facts import Facts
 from sweep.judge import Verdict
 from sweep.report import Report, Result, brief
 from sweep.report.past import Failing, Past
+from sweep.report.result import LOCATED
 from sweep.schema import NotifyForm
 from sweep.session.driver import Session
 from sweep.session.notify import Notice, has_changed, plain, slack
@@ -119,10 +120,11 @@ def test_a_summary_of_many_failures_stays_short(make_result: MakeResult) -> None
 
 
 def test_a_case_that_was_located_has_its_line(make_result: MakeResult) -> None:
-    from dataclasses import replace
-
-    found = replace(make_result(**BAD), located="step 1, forward: model.layers.0.mlp differs")
-    assert "model.layers.0.mlp differs" in brief("nightly", "s1", [found], [], Past())
+    result = make_result(**BAD)
+    answer = result.folder / LOCATED
+    answer.parent.mkdir(parents=True)
+    answer.write_text(json.dumps({"line": "step 1, forward: model.layers.0.mlp differs"}))
+    assert "model.layers.0.mlp differs" in brief("nightly", "s1", [result], [], Past())
 
 
 @pytest.mark.parametrize(
