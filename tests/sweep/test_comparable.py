@@ -22,9 +22,9 @@ OF_NO_CASE = {
     "attempts", "case_id", "cases", "detach", "export", "gpus", "host_gone",
     "launch.cases_per_gpu", "launch.mode", "launch.retries", "launch.slots",
     "launch.stop_after_alike", "launch.timeout_seconds", "locate", "noise.parity",
-    "noise.repeats", "notify", "notify_always", "notify_form", "outputs", "plan", "references", "replay.below", "replay.case_id", "rerun",
-    "resume_sweep", "shard", "suite", "sweep_id", "trainer.not_shown", "trainer.project",
-    "trainer.python", "trainer.tree", "variant",
+    "noise.repeats", "notify", "notify_always", "notify_form", "outputs", "plan", "references",
+    "replay.below", "replay.case_id", "rerun", "resume_sweep", "shard", "suite", "sweep_id",
+    "trainer.not_shown", "trainer.project", "trainer.python", "trainer.tree", "variant",
 }  # fmt: skip
 
 
