@@ -10,22 +10,19 @@ from pathlib import Path
 from tests.sweep.commands import ROOT
 
 PACKAGES = ("sweep", "hydra_plugins", "sft", "hf_sft", "oracle", "tiny_models")
-SPELLED = (
-    "baseline",
-    "bisect",
-    "calibrate",
-    "collect",
-    "compare",
-    "judge",
-    "sync",
-    "versus",
+SPELLED = tuple(
+    sorted(
+        path.parent.name if path.stem == "__main__" else path.stem
+        for path in [*(ROOT / "sweep").glob("*.py"), *(ROOT / "sweep").glob("*/__main__.py")]
+        if "Usage(" in path.read_text()
+    )
 )
 """The commands next to `python -m sweep`."""
 COMMAND = re.compile(
     r"(?:[A-Z_]+=\S+ )?python -m [\w.]+[^\n;`#]*"
     r"|(?<![\w./])trainer-sweep -sc [^\n;`#]*"
     r"|(?<![\w./])git -C [^\n;`#]*"
-    rf"|(?<![\w./-])sweep\.(?:{'|'.join(SPELLED)})\b[^\n;`#]*"
+    rf"|(?<![\w./-])sweep\.(?:{'|'.join(SPELLED)})\b(?: [a-z]+ [A-Z]+\b)?"
 )
 
 
