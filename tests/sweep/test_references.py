@@ -58,7 +58,7 @@ def test_a_lone_case_is_named_with_what_to_add() -> None:
 def test_references_are_added_and_compared_with(asked: str, reference: str) -> None:
     cases = references.added(planned(asked), one)
     assert ids(cases)[1:] == [reference]
-    facts = {case.case.id: references._as_facts(case) for case in cases}
+    facts = {case.case.id: references.as_facts(case) for case in cases}
     first = facts[cases[0].case.id]
     assert [found.case.id for found in peers.candidates(first, facts)] == [reference]
     assert cases[0] not in references.without(cases)
