@@ -37,6 +37,7 @@ PLANNED = {
     "python -m sweep -m suite=nightly arch=qwen3_moe shard=1/4",
     ON_SLURM,
     "python -m sweep -m suite=faults",
+    "python -m sweep -m suite=smoke locate=true",
     "python -m sweep arch=llama layout=single",
     "python -m sweep arch=llama layout=single feature=none fault=dead_model",
 }
@@ -76,6 +77,12 @@ RUN_BY = {
         'trainer-sweep -sc install=bash)", for trainer-sweep'
     ],
     "test_baseline.py": ["sweep.baseline pin SWEEP"],
+    "test_history.py::test_the_command_tells_the_nights_that_are_recorded": [
+        "python -m sweep.history suite=nightly last=30"
+    ],
+    "test_locate_command.py": ["python -m sweep.locate case=llama-fsdp2_ep1-none sweep=latest"],
+    "test_prune.py": ["python -m sweep.prune keep=90 outputs=outputs"],
+    "test_merge.py": ["python -m sweep.merge outputs=shards into=merged"],
     "../hf_sft": ["python -m hf_sft with one process"],
     "../oracle": [
         "python -m oracle CHECKPOINT BATCHES...",
@@ -98,6 +105,7 @@ NAMES = {
 LATER = "test_printed.py::test_what_records_later_runs_as_printed"
 GOING_ON = "test_printed.py::test_what_to_go_on_with_runs_as_printed"
 OF_WORDS = {
+    ("sweep/store/recorder.py", "_command"): "test_store.py",
     ("sweep/commands.py", "spelled"): "test_commands.py",
     ("sweep/plan/earlier.py", "asked_for"): "test_slurm.py",
     ("sweep/report/result.py", "rerun_command"): "test_again.py",
