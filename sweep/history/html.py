@@ -70,7 +70,7 @@ def _margins(case: CaseHistory) -> list[tuple[str, Markup]]:
     """A small picture for each check, with its threshold."""
     pictures = []
     for trend in case.trends:
-        said = f"{trend.check}: {trend.latest:.2g} of its threshold, {trend.closest:.2g} at closest"
+        said = f"{trend.check}: {trend.latest:.2g} times its threshold, closest {trend.closest:.2g}"
         points = list(enumerate(min(value, 2.0) for value in trend.values))
         pictures.append((said, curves({"own": points}, said, limit=1.0)))
     return pictures

@@ -22,12 +22,14 @@ def pictures(result: Result, results: Sequence[Result]) -> list[tuple[str, Marku
     own = result.facts.steps if result.facts else []
     reference = reference_of(result, results)
     other = reference.facts.steps if reference and reference.facts else []
-    against = f" over {reference.case.id}{difference(own, other)}" if reference else ""
+    apart = difference(own, other)
+    against = f" over {reference.case.id}" if reference else ""
     found = []
     for name, title in FIGURES:
         lines = {"other": _points(other, name), "own": _points(own, name)}
         if any(value is not None for _, value in lines["own"]):
-            said = f"{title}{against}{not_finite(own)}"
+            more = apart if reference and name == "loss" else ""
+            said = f"{title}{against}{more}{not_finite(own)}"
             found.append((said, curves(lines, said)))
     return found
 

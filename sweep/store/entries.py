@@ -39,7 +39,7 @@ def run_name(sweep_id: str, what: str) -> str:
 
 
 def of_experiment(name: str) -> dict[str, str]:
-    """Tags of a suite's experiment: its description, and the UI's pages of model training."""
+    """Tags of a suite's experiment: its description, and that it is about model training."""
     about = f"suite `{name}`" if name != "adhoc" else "sweeps without a suite"
     note = (
         f"Sweeps of a distributed trainer, {about}: a run per sweep (`tags.kind = 'sweep'`, with"

@@ -76,7 +76,7 @@ def test_runs_say_when_they_began_who_started_them_and_how(outputs: Path, make_f
     assert first.data.tags["mlflow.source.git.commit"] == "abc"
 
 
-def test_an_experiment_opens_as_one_of_model_training_and_says_what_it_is(
+def test_an_experiment_has_the_tag_of_model_training_and_says_what_it_is(
     outputs: Path, make_facts: Make
 ) -> None:
     client = Location.at(outputs).client

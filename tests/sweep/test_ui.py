@@ -113,16 +113,6 @@ def test_the_compare_view_of_two_cases_shows_losses_first(seen: Recorded) -> Non
     assert metrics[0] == "Loss/train"
 
 
-def test_an_experiment_opens_on_the_pages_of_model_training(seen: Recorded) -> None:
-    """In a browser that was never told which pages to show."""
-    seen.ui.driver.execute_script("localStorage.removeItem('mlflow.workflowType_v1')")
-    seen.ui.open(f"experiments/{seen.sweep.experiment_id}")
-    seen.ui.wait(seen.ui.run_names, "the list of runs is what it opens with")
-    seen.ui.save(seen.pictures / "experiment.png")
-    (kind,) = {run for run in seen.ui.run_names() if run.endswith(" nightly")}
-    assert kind == "01-01 02:03 nightly"
-
-
 def check_curves(seen: Recorded) -> None:
     curves = seen.ui.curves(2)
     assert set(curves) == names(PAIR)
