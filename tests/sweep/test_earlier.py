@@ -95,7 +95,7 @@ def test_the_line_that_a_sweep_was_started_with_goes_on_with_it(
     words = {"arch": ["llama"], "layout": ["single"], "seed": ["0", "1"],
              "outputs": [str(outputs)]}  # fmt: skip
     combinations = [[*one, *COMMAND] for one in suite.combinations(words, [])]
-    cases = plan(combinations, composed, Machine(), {"seed"})
+    cases = plan(combinations, composed, Machine(), {"": {"seed"}})
     earlier = Earlier(Session.begin(cases, Machine(), live=False).folder)
     assert ids(earlier.narrowed(words, composed, Machine())) == ids(cases)
     assert ids(earlier.narrowed({**words, "seed": ["1"]}, composed, Machine())) == ids(cases[1:])

@@ -43,12 +43,13 @@ def dummy(behaviour: str) -> list[str]:
 
 
 def children_of_this_test() -> list[psutil.Process]:
-    """Without the servers that other tests fork their ranks from."""
+    """Without the servers that other tests fork their ranks and commands from."""
+    servers = ("multiprocessing", "command_server")
     return [
         child
         for child in psutil.Process().children(recursive=True)
         if child.status() != psutil.STATUS_ZOMBIE
-        and not any("multiprocessing" in word for word in child.cmdline())
+        and not any(server in word for word in child.cmdline() for server in servers)
     ]
 
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -119,8 +119,8 @@ def test_a_summary_of_many_failures_stays_short(make_result: MakeResult) -> None
     assert "- and 84 more, in details.md" in said
 
 
-def test_a_case_that_was_located_has_its_line(make_result: MakeResult) -> None:
-    result = make_result(**BAD)
+def test_a_case_that_was_located_has_its_line(make_result: MakeResult, tmp_path: Path) -> None:
+    result = replace(make_result(**BAD), folder=tmp_path)
     answer = result.folder / LOCATED
     answer.parent.mkdir(parents=True)
     answer.write_text(json.dumps({"line": "step 1, forward: model.layers.0.mlp differs"}))
