@@ -16,6 +16,7 @@ shift
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 outputs=${GPU_NIGHT_OUTPUTS:-outputs}
 
+export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} # the package need not be installed
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-4} # several cases at once
 
@@ -23,6 +24,6 @@ start=$(date +%s)
 "${PYTHON:-python3}" -m sweep "$@" outputs="$outputs"
 code=$?
 echo "the sweep took $(($(date +%s) - start)) s and ended with $code"
-tar -czf "$archive" --exclude=checkpoints --exclude=.submitit --exclude='mlflow.db*' --exclude=artifacts \
+tar -czf "$archive" --exclude=checkpoints --exclude=exports --exclude=.submitit --exclude='mlflow.db*' --exclude=artifacts \
     -C "$(dirname "$outputs")" "$(basename "$outputs")" || exit 3
 exit "$code"

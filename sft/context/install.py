@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from sft.context import compressed, convolution, gated_delta, indexer, mamba, masks, ngram
+from sft.context import (
+    compressed,
+    convolution,
+    gated_delta,
+    indexer,
+    mamba,
+    masks,
+    ngram,
+    sinkhorn,
+)
 from sft.context.replace import modeling_module
 
-LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer, compressed)
+LAYER_KINDS = (masks, convolution, gated_delta, mamba, ngram, indexer, compressed, sinkhorn)
 """Modules with `install(modeling) -> names of what was replaced`, each idempotent."""
 
 
