@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from sweep.case.machine import Machine
 from sweep.case.planned import Planned
 from sweep.errors import RequestError, unknown
 from sweep.plan import (
     Compose,
+    draws,
     estimates,
     listing,
     plan,
@@ -42,6 +43,9 @@ class Request:
     caught_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     references: bool = False
     named: Sequence[str] | None = None
+    draws: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    count: int | None = None
     locate: bool = False
 
     @classmethod
@@ -51,7 +55,7 @@ class Request:
         `detachable`: whether the launcher's jobs can go on without us.
         """
         chosen = config.suite
-        if chosen is not None and not chosen.rows:
+        if chosen is not None and not chosen.rows and not chosen.draws:
             raise RequestError(f"suite={chosen.name}: it has no rows")
         outputs = Path(config.outputs)
         earlier = Earlier.asked_for(outputs, config.resume_sweep, config.rerun, config.host_gone)
@@ -60,6 +64,8 @@ class Request:
         if earlier is not None and config.cases is not None:
             raise RequestError("cases=...: a sweep that is resumed keeps its cases")
         fallback = "adhoc" if earlier is None else earlier.experiment
+        drawn = {} if chosen is None else OmegaConf.to_container(chosen.draws)
+        named, count = _asked_of(config.cases, bool(drawn))
         request = cls(
             experiment=fallback if chosen is None else chosen.name,
             rows=[] if chosen is None else OmegaConf.to_container(chosen.rows),  # type: ignore[arg-type]  # a list, by the schema
@@ -69,7 +75,10 @@ class Request:
             detach=config.detach,
             outputs=outputs,
             references=config.references,
-            named=None if config.cases is None else list(config.cases),
+            named=named,
+            draws=drawn,  # type: ignore[arg-type]
+            seed=config.seed,
+            count=count,
             locate=config.locate,
             caught_by={} if chosen is None else OmegaConf.to_container(chosen.caught_by),  # type: ignore[arg-type]
         )
@@ -97,6 +106,13 @@ class Request:
         chosen = suite.choices(overrides)
         if self.earlier is not None and not self.rows:
             return self.earlier.narrowed(chosen, compose, machine, self.shard)
+        if self.draws:
+            drawn = self._drawn(chosen, compose, machine)
+            return (
+                drawn
+                if self.shard is None
+                else shards.select(drawn, self.seconds(drawn), self.shard)
+            )
         narrowed = suite.combinations(chosen, self.rows)
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed, suite.combinations({}, self.rows))
@@ -119,6 +135,18 @@ class Request:
             return shards.select(planned, self.seconds(planned), self.shard)
         return planned
 
+    def _drawn(self, chosen: suite.Choices, compose: Compose, machine: Machine) -> list[Planned]:
+        """The suite's rows, and of what it draws the part that the seed has."""
+        own = suite.combinations(chosen, self.rows) if self.rows else []
+        array = suite.combinations(chosen, draws.rows(self.draws))
+        cases = plan(own, compose, machine, varying_keys(own)) if own else []
+        cases += draws.dealt(
+            array, lambda part: plan(part, compose, machine), self.seed, self.count
+        )
+        if not cases:
+            raise suite.nothing(chosen)
+        return cases if self.named is None else _named(cases, self.named)
+
     def seconds(self, planned: Sequence[Planned]) -> dict[str, float]:
         """Case id -> estimate."""
         if not planned:
@@ -134,6 +162,19 @@ class Request:
             planned = [case for case in planned if self.earlier.is_to_run(case.case.id)]
             print(f"{len(planned)} cases of sweep {self.earlier.folder.name} are to run")
         listing.show(planned, self.seconds(planned), expected)
+
+
+def _asked_of(cases: Any, draws: bool) -> tuple[list[str] | None, int | None]:
+    """`cases=` as ids, or as a number; raises RequestError for anything else."""
+    if cases is None:
+        return None, None
+    if isinstance(cases, int) and not isinstance(cases, bool):
+        if not draws:
+            raise RequestError(f"cases={cases}: a number is for suites that draw; name cases by id")
+        return None, cases
+    if isinstance(cases, ListConfig) and all(isinstance(name, str) for name in cases):
+        return list(cases), None
+    raise RequestError(f"cases={cases}: say [ID,...], or a number for a suite that draws")
 
 
 def _named(planned: Sequence[Planned], names: Sequence[str]) -> list[Planned]:

@@ -52,6 +52,8 @@ class SuiteConf:
 
     name: str = MISSING
     rows: list[dict[str, Any]] = MISSING  # each the product of what it lists
+    # setting -> values of which combinations are drawn; `seed` says which, `cases` how many
+    draws: dict[str, list[Any]] = field(default_factory=dict)
     caught_by: dict[str, list[str]] = field(default_factory=dict)  # check -> faults it is meant for
     calibrates: dict[str, list[str]] = field(default_factory=dict)  # check.figure -> faults to show
 
@@ -81,7 +83,8 @@ class Settings:
     fault: str | None = None  # name[:strength] of one to plant, to see what catches it
     outputs: str = "outputs"  # results and, without MLFLOW_TRACKING_URI, the MLflow store
     suite: SuiteConf | None = None
-    cases: list[str] | None = None  # of all that is asked for, only those with these ids
+    # of all that is asked for, only those with these ids; of a suite that draws: how many
+    cases: Any = None
     shard: str | None = None  # I/N: the I-th of N parts
     resume_sweep: str | None = None  # an earlier sweep's id, or latest: run what it left out
     rerun: str | None = None  # failed: run what failed in that sweep instead
