@@ -8,7 +8,7 @@ PY := "$(VENV)/bin/python"
 ARGS ?= -m arch=qwen3_moe,gpt_oss layout=cp4_ep4
 # How many tests run at a time: of most, one waits while another computes.
 WORKERS ?= 2
-PYTEST := -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What pytest is asked for besides, as in `make test PYTEST_ARGS="-k resume"`.
 PYTEST_ARGS ?=
 # Where `make ui` looks, as in `make ui OUTPUTS=/data/outputs PORT=5001`.

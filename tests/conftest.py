@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,15 @@ LONGEST = ("packaging/test_readme.py", "sweep/test_slurm.py", "sweep/test_fault_
            "sft/test_meshes.py", "sweep/test_stress.py")  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What fails fast fails first; a file's tests share its fixtures, so one worker has them."""
-    items.sort(key=_turn)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            name = f"{_file(item)}{'-slow' if _is_slow(item) else ''}"
-            item.add_marker(pytest.mark.xdist_group(name))
+    """What fails fast fails first: files without slow tests, then the others, the longest first.
+
+    A file stays together, since its tests share fixtures: one worker has them all (`--dist
+    loadfile`; groups of pytest-xdist 3.8 are ignored under pytest 9.2, which keeps ids elsewhere).
+    """
+    slow = {_file(item) for item in items if _is_slow(item)}
+    order = {file: number for number, file in enumerate(dict.fromkeys(map(_file, items)))}
+    items.sort(key=lambda item: (*_turn(_file(item), slow), order[_file(item)], _is_slow(item)))
 
 
 def pytest_collection_finish() -> None:
@@ -52,10 +54,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000)
 
 
-def _turn(item: pytest.Item) -> tuple[bool, int]:
-    is_slow, file = _is_slow(item), _file(item)
-    late = LONGEST.index(file) if is_slow and file in LONGEST else len(LONGEST)
-    return is_slow, late
+def _turn(file: str, slow: Set[str]) -> tuple[bool, int]:
+    is_long = file in slow and file in LONGEST
+    return file in slow, LONGEST.index(file) if is_long else len(LONGEST)
 
 
 def _is_slow(item: pytest.Item) -> bool:
