@@ -78,5 +78,5 @@ def _case(result: Result, past: Past) -> Iterator[str]:
         more = f" and {len(known.moved) - MOVED} more" if len(known.moved) > MOVED else ""
         yield f"  moved then: {escaped(moved)}{more}"
     if result.located:
-        yield f"  {escaped(short(result.located, MESSAGE))}"
+        yield f"  {escaped(f'parts at: {short(result.located, MESSAGE)}')}"
     yield from ("", f"      {short(result.command, 2000)}", "")

@@ -48,7 +48,7 @@ class Journey:
     done: list[tuple[str, str | None]]
 
 
-OF_ONE_ARCH = "8 cases, 10-12 launches"
+OF_ONE_ARCH = "9 cases, 11-13 launches"
 TINY = {
     "make sweep": Tiny("", 0, "running, step 5 of 5(?s:.*)2 passed"),  # the main job, as it is
     "make test": Tiny(
@@ -64,10 +64,10 @@ TINY = {
     "python -m sweep --help": Tiny("", 0, "qwen3_moe, "),
     "python -m sweep -m suite=smoke": Tiny("arch=llama", 0, "1 passed"),
     "python -m sweep -m suite=nightly plan=true": Tiny(
-        "arch=qwen3_moe", 0, "8 cases, 10-12 launches"
+        "arch=qwen3_moe", 0, "9 cases, 11-13 launches"
     ),
     "python -m sweep -m suite=nightly arch=qwen3_moe": Tiny(
-        "plan=true", 0, "8 cases, 10-12 launches"
+        "plan=true", 0, "9 cases, 11-13 launches"
     ),
     "python -m sweep -m arch=gpt_oss layout=cp2_ep2 feature=none fault=null,cp_sinks_dropped:1": (
         Tiny("", 1, f"{CLEAN} .*passed(?s:.*){FAULT}: failed(?s:.*)alive:(?s:.*)parity:")

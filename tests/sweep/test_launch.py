@@ -42,14 +42,18 @@ def dummy(behaviour: str) -> list[str]:
     return [sys.executable, DUMMY, behaviour, "OUT", "5"]
 
 
-def children_of_this_test() -> list[psutil.Process]:
-    """Without the servers that other tests fork their ranks and commands from."""
-    servers = ("multiprocessing", "command_server")
+@pytest.fixture
+def there_before() -> set[psutil.Process]:
+    """Servers that other tests in this process fork their ranks and commands from."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def children(there_before: set[psutil.Process]) -> list[psutil.Process]:
+    """What this test has started and left."""
     return [
         child
         for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and not any(server in word for word in child.cmdline() for server in servers)
+        if child not in there_before and child.status() != psutil.STATUS_ZOMBIE
     ]
 
 
@@ -105,10 +109,12 @@ def test_what_a_good_trainer_leaves_running_is_ended(tmp_path: Path) -> None:
     assert "time.sleep(600)" in facts.left_behind
 
 
-def test_a_launch_whose_sweep_is_gone_is_ended(tmp_path: Path) -> None:
+def test_a_launch_whose_sweep_is_gone_is_ended(
+    tmp_path: Path, there_before: set[psutil.Process]
+) -> None:
     with pytest.raises(Interrupted, match="the sweep is gone"):
         run(tmp_path, dummy("hang"), orphaned=lambda: True)
-    assert children_of_this_test() == []
+    assert children(there_before) == []
 
 
 def test_a_program_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -175,7 +181,9 @@ def test_launches_at_once_meet_at_ports_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_torchrun_names_the_rank_that_failed_first(tmp_path: Path) -> None:
+def test_torchrun_names_the_rank_that_failed_first(
+    tmp_path: Path, there_before: set[psutil.Process]
+) -> None:
     program = tmp_path / "ranks.py"
     program.write_text(
         "import os, signal, time\n"
@@ -195,7 +203,7 @@ def test_torchrun_names_the_rank_that_failed_first(tmp_path: Path) -> None:
     assert facts.failed_rank == 1
     assert facts.failure == "ValueError: rank one gives up"
     assert "hello from 1" in facts.rank_tail
-    assert children_of_this_test() == []
+    assert children(there_before) == []
 
 
 def test_ranks_are_not_those_of_a_torchrun_around_the_sweep(
