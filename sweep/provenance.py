@@ -89,6 +89,9 @@ def own_code() -> dict[str, str]:
     }
 
 
+NOT_CODE = (":(exclude,glob)**/__pycache__/**",)  # Python leaves it where nothing is ignored
+
+
 def commit(folder: Path) -> dict[str, str]:
     """The git commit of the code in `folder`, and whether that code is another than the commit's.
 
@@ -98,7 +101,9 @@ def commit(folder: Path) -> dict[str, str]:
     sha = _git(folder, "rev-parse", "HEAD")
     if not sha:
         return UNKNOWN
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    changed = _git(
+        folder, "status", "--porcelain", "--untracked-files=all", "--", *paths, *NOT_CODE
+    )
     if not _git(folder, "ls-files", "--", *paths):
         return UNKNOWN | ({"git_dirty": "true"} if changed else {})
     return {"git_sha": sha, "git_dirty": "true" if changed else "false"}

@@ -52,6 +52,9 @@ def test_code_is_that_of_its_commit_until_a_file_of_it_differs_or_is_new(project
     assert provenance.commit(project) == {"git_sha": sha, "git_dirty": "false"}
     (project / "built").touch()
     assert provenance.commit(project)["git_dirty"] == "false", "ignored"
+    (project / "part" / "__pycache__").mkdir(parents=True)
+    (project / "part" / "__pycache__" / "module.cpython-311.pyc").touch()
+    assert provenance.commit(project)["git_dirty"] == "false", "what Python leaves"
     (project / "helper.py").touch()
     assert provenance.commit(project) == {"git_sha": sha, "git_dirty": "true"}, "untracked"
     (project / "helper.py").unlink()
