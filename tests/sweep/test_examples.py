@@ -42,10 +42,13 @@ TRL = ("--config-dir", "examples/trl/conf", "trainer=trl", "arch=llama")
 
 @pytest.mark.slow
 def test_trl_trains_resumes_and_shards_by_yaml_alone(outputs: Path) -> None:
-    done = sweep("-m", *TRL, "layout=single,fsdp2_ep1", "feature=none,none_resume",
-                 f"outputs={outputs}", COLUMNS="200")  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed, 1 known" in done.stdout
+    for words, passed in (
+        (("layout=single,fsdp2_ep1", "feature=none"), "2 passed"),
+        (("layout=single", "feature=none_resume", "noise.repeats=0"), "1 passed"),
+    ):
+        done = sweep("-m", *TRL, *words, f"outputs={outputs}", seconds=550, COLUMNS="200")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert passed in done.stdout
     conclusive = {
         path.parent.name: {
             found["check"]
@@ -54,7 +57,7 @@ def test_trl_trains_resumes_and_shards_by_yaml_alone(outputs: Path) -> None:
         }
         for path in outputs.glob("*/*/findings.json")
     }
-    assert {"oracle", "export", "parity"} <= conclusive["llama-fsdp2_ep1-none"]
+    assert {"oracle", "export"} <= conclusive["llama-fsdp2_ep1-none"]
     assert {"oracle", "export", "resume"} <= conclusive["llama-single-none_resume"]
 
 
