@@ -104,20 +104,15 @@ class Request:
     ) -> list[Planned]:
         """The cases of this request, or of its shard."""
         chosen = suite.choices(overrides)
-        if self.earlier is not None and not self.rows:
+        if self.earlier is not None and not self.rows and not self.draws:
             return self.earlier.narrowed(chosen, compose, machine, self.shard)
-        if self.draws:
-            drawn = self._drawn(chosen, compose, machine)
-            return (
-                drawn
-                if self.shard is None
-                else shards.select(drawn, self.seconds(drawn), self.shard)
-            )
-        narrowed = suite.combinations(chosen, self.rows)
+        # A suite may have nothing but what it draws.
+        narrowed = suite.combinations(chosen, self.rows) if self.rows or not self.draws else []
         # Of the whole suite too: narrowing it must not change its cases' ids.
         varying = varying_keys(narrowed, suite.combinations({}, self.rows))
-        planned = plan(narrowed, compose, machine, varying)
-        if self.rows:
+        planned = plan(narrowed, compose, machine, varying) if narrowed else []
+        planned += self._drawn(chosen, compose, machine) if self.draws else []
+        if self.rows or self.draws:
             planned = [
                 case for case in planned if suite.is_chosen(case.case, case.overrides, chosen)
             ]
@@ -136,16 +131,9 @@ class Request:
         return planned
 
     def _drawn(self, chosen: suite.Choices, compose: Compose, machine: Machine) -> list[Planned]:
-        """The suite's rows, and of what it draws the part that the seed has."""
-        own = suite.combinations(chosen, self.rows) if self.rows else []
+        """Of what the suite draws, the part that the seed has."""
         array = suite.combinations(chosen, draws.rows(self.draws))
-        cases = plan(own, compose, machine, varying_keys(own)) if own else []
-        cases += draws.dealt(
-            array, lambda part: plan(part, compose, machine), self.seed, self.count
-        )
-        if not cases:
-            raise suite.nothing(chosen)
-        return cases if self.named is None else _named(cases, self.named)
+        return draws.dealt(array, lambda part: plan(part, compose, machine), self.seed, self.count)
 
     def seconds(self, planned: Sequence[Planned]) -> dict[str, float]:
         """Case id -> estimate."""

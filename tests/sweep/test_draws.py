@@ -121,3 +121,11 @@ def test_a_number_of_cases_that_makes_no_sense_is_one_line(
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_what_drawn_cases_are_compared_with_can_be_added() -> None:
+    alone = asked("layout=fsdp2_ep1", "feature=none", count=2)
+    added = asked("layout=fsdp2_ep1", "feature=none", count=2, references=True)
+    assert not any("-single-" in name for name in alone)
+    assert set(alone) < set(added)
+    assert any("-single-" in name for name in added)
