@@ -13,7 +13,6 @@ import argparse
 import ctypes
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.children import cpu_seconds, reap
 
 PR_SET_CHILD_SUBREAPER = 36
 GOAL = (11.0, 14.0)  # seconds and CPU-seconds on two idle cores
@@ -85,7 +86,7 @@ def torchrun(outputs: Path, directory: Path) -> list[str]:
 
 def run(command: Sequence[str], shows: str) -> Took:
     """Run it; seconds are until a line holds `shows`, or to the end where that is empty."""
-    cpu, began, seconds = _cpu_seconds(), time.monotonic(), None
+    cpu, began, seconds = cpu_seconds(), time.monotonic(), None
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     env.pop("MLFLOW_TRACKING_URI", None)
     lines: list[str] = []
@@ -99,27 +100,14 @@ def run(command: Sequence[str], shows: str) -> Took:
                 seconds = time.monotonic() - began
     if started.returncode != 0 or (shows and seconds is None):
         sys.exit(f"{' '.join(command)} ended with {started.returncode}:\n{''.join(lines)}")
-    _reap()
-    took = Took(seconds or time.monotonic() - began, _cpu_seconds() - cpu)
+    reap()
+    took = Took(seconds or time.monotonic() - began, cpu_seconds() - cpu)
     print(f"{command[2]}: {took.seconds:.1f} s, {took.cpu_seconds:.1f} CPU-seconds", flush=True)
     return took
 
 
 def _shown(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _reap() -> None:
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            return
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ import argparse
 import ctypes
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from benchmarks.children import cpu_seconds, reap
 
 PR_SET_CHILD_SUBREAPER = 36
 FIGURES = {"grad_norm": 1.0, "lr": 1e-4, "tokens": 100, "params_moved": 1.0}
@@ -49,7 +50,7 @@ def main() -> None:
 def overhead(cases: int) -> float:
     """CPU-seconds of a sweep of that many cases, without its launches."""
     with tempfile.TemporaryDirectory() as outputs:
-        before = _cpu_seconds()
+        before = cpu_seconds()
         done = subprocess.run(
             [sys.executable, "-m", "sweep", "-m", "arch=llama", "layout=single",
              f"seed=range({cases})", "trainer=command", "feature.compile=false", "launch.slots=2",
@@ -59,13 +60,13 @@ def overhead(cases: int) -> float:
         )  # fmt: skip
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
-        _reap()
+        reap()
         launches = [
             launch["cpu_seconds"]
             for path in Path(outputs).glob("*/*/facts.json")
             for launch in json.loads(path.read_text())["launches"]
         ]
-        return _cpu_seconds() - before - sum(launches)
+        return cpu_seconds() - before - sum(launches)
 
 
 def train(directory: Path, steps: int) -> None:
@@ -73,19 +74,6 @@ def train(directory: Path, steps: int) -> None:
     lines = [{"step": step, "loss": 3 - 0.1 * step, **FIGURES} for step in range(1, steps + 1)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (directory / "metrics.jsonl").write_text(text)
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _reap() -> None:
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            return
 
 
 if __name__ == "__main__":
